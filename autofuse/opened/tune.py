@@ -8,7 +8,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from autofuse.compiler import Context, Policy
-from autofuse.compiler.open_sizes.job import OpenModel, OpenPlan, open_plan, read_open
+from autofuse.compiler.open_sizes.job import OpenPlan, open_plan
+from autofuse.compiler.open_sizes.reading import OpenModel, read_open
 from autofuse.compiler.plan_ladder import find_plan
 from autofuse.database.database import ProfilingDatabase, open_database
 from autofuse.environment.device import NamedDevice, RunnerOptions, open_runner, thread_count

@@ -168,7 +168,7 @@ class _Program:
         self._packed: dict[tuple[str, str, tuple[str, ...]], list[int]] = {}
         parts = {} if rows is None else rows.parts
         given = [name for name in graph.inputs if name not in parts]
-        self._inputs = [self._variable(f"input{i}", _plain(graph, name), name) for i, name in enumerate(given)]
+        self._inputs = [self._input(i, _plain(graph, name), name) for i, name in enumerate(given)]
         self._calls: list[Callable[[], None]] = []
         self._symbols: list[tuple[int, str]] = []
         self._parallel = False
@@ -208,9 +208,12 @@ class _Program:
         relax = self._relax
         attributes = None if self._rows is None else {UPPER_BOUND: self._bounds}
         with self._builder.function(entry, [*self._inputs, *self._weight_variables], attributes):
+            for name in (name for name in self._graph.inputs if name not in self._constants):
+                value = self._stored[name]
+                self._held[name] = self._reshaped(self._held[name], name, value, self._shape(value, name))
             for call in self._calls:
                 call()
-            outputs = [self._read(name, _plain(self._graph, name)) for name in self._graph.outputs]
+            outputs = [self._returned(name, _plain(self._graph, name)) for name in self._graph.outputs]
             self._builder.emit_func_output(relax.Tuple(outputs))
         return AssembledProgram(
             entry,
@@ -251,6 +254,16 @@ class _Program:
             view = self._builder.emit(self._relax.op.reshape(source, self._shape(value, name)))
             self._define(name, view, value, self._storage[bound.inputs[0]])
 
+    def _returned(self, name: str, value: Value) -> Any:
+        """An output, with the shape that it has in the model."""
+        return self._reshaped(self._read(name, value), name, value, self._outside(value, name))
+
+    def _reshaped(self, variable: Any, name: str, value: Value, shape: tuple[Any, ...]) -> Any:
+        """An input or output between the shape that it has in the model and that in which it is stored."""
+        if len(self._shape(value, name)) == len(self._outside(value, name)):
+            return variable
+        return self._builder.emit(self._relax.op.reshape(variable, shape))
+
     def _define(self, name: str, variable: Any, value: Value, storage: str) -> None:
         self._held[name], self._stored[name], self._storage[name] = variable, value, storage
 
@@ -283,6 +296,16 @@ class _Program:
         self._weight_variables.append(variable)
         self._weight_values.append(value)
         return len(self._positions) - 1
+
+    def _input(self, number: int, value: Value, name: str) -> Any:
+        kind = self._relax.TensorType(self._outside(value, name), value.stored_dtype)
+        return self._relax.Var(f"input{number}", kind)
+
+    def _outside(self, value: Value, name: str) -> tuple[Any, ...]:
+        """The shape of an input or output in the model."""
+        if self._rows is None:
+            return value.physical_shape
+        return self._rows.outside(name, value.physical_shape, self._sizes)
 
     def _variable(self, variable: str, value: Value, name: str) -> Any:
         return self._relax.Var(variable, self._type(value, name))

@@ -28,7 +28,9 @@ from autofuse.backend.container.open_spec import AxisSpec, OpenSpec, SizeSpec
 from autofuse.backend.library.library import export, require_space
 from autofuse.device.target import Target
 from autofuse.graph.loading.given.sizes import OpenSize
+from autofuse.graph.model import Graph, Tensor
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis, OpenGraph
+from autofuse.graph.transform.open_sizes.repeats import Repeats
 from autofuse.graph.transform.open_sizes.rows import GroupKind
 from autofuse.graph.transform.open_sizes.stored_shapes import OpenRows
 from autofuse.kernels.build import Kernel
@@ -73,7 +75,8 @@ class OpenGroup(GroupKind):
 class OpenPart:
     """The program to build: a lowered graph whose `size` stays open, and its groups in an order in which they run.
 
-    `caches`: outputs that are updated in place, each with the input that it extends.
+    `caches`: outputs that are updated in place, each with the input that it extends. `repeats`: where a second size
+    says how many sequences there are.
     """
 
     opened: OpenGraph
@@ -82,6 +85,7 @@ class OpenPart:
     caches: Mapping[str, str] = field(default_factory=dict)
     plan_key: str = ""
     plan_tier: str = ""
+    repeats: Repeats | None = None
 
 
 def build_open_library(
@@ -106,13 +110,13 @@ def build_open_library(
     graph = replace(part.opened.graph, outputs=_returned(part))
     stored = {name: place for name in graph.tensors if (place := _place(part, name)) is not None}
     read = [where.more for where in _places(part, _given(part)) if where is not None and where.factor == 1]
-    rows_given = OpenRows(part.size, stored, part.opened.parts, part.caches, min(read, default=0))
+    rows_given = OpenRows(part.size, stored, part.opened.parts, part.caches, min(read, default=0), part.repeats)
     assembly = assemble_all([(graph, kernels)], Symbols(), rows_given)
     assembled = assembly.programs[0]
     rows = [_row(symbol, part.groups[position]) for position, symbol in assembled.symbols]
     whole = part.opened.at(part.size.high)
     wide = {given: replace(whole.tensors[name], name=given) for name, given in part.caches.items()}
-    tensors = {**whole.tensors, **wide}
+    tensors = {**whole.tensors, **wide, **several_at_most(part, whole)}
     largest = replace(whole, inputs=_given(part), outputs=_returned(part), tensors=tensors)
     program = describe_program(largest, assembled, rows, part.plan_key, part.plan_tier)
     made = describe_library([replace(program, opened=_spec(part))], assembly, target, threads)
@@ -129,32 +133,50 @@ def build_open_library(
     told(WRITING, 1, 1)
 
 
+def several_at_most(part: OpenPart, whole: Graph) -> dict[str, Tensor]:
+    """Inputs and outputs of the model that each sequence has of its own, as they are with the most sequences."""
+    found = {}
+    for name, axis in (part.repeats.axes if part.repeats is not None else {}).items():
+        shape, most = list(whole.tensors[name].shape), part.repeats.size.high if part.repeats is not None else 1
+        shape[axis] *= most
+        found[name] = replace(whole.tensors[name], shape=tuple(shape))
+    return found
+
+
 def group_kernel(
-    opened: OpenGraph, group: OpenGroup, emission: Emission, threads: int = 1, caches: Collection[str] = ()
+    opened: OpenGraph,
+    group: OpenGroup,
+    emission: Emission,
+    threads: int = 1,
+    caches: Collection[str] = (),
+    own: Collection[str] = (),
 ) -> Kernel | None:
     """The kernel of a group, for so many threads; None for a view. InputError when it cannot be emitted.
 
-    `caches`: tensors that are updated in place.
+    `caches`: tensors that are updated in place. `own`: those that each of several sequences has of its own.
     """
     bound = group.bound
     if is_free_reshape(bound.workload):
         return None
-    if not group.tiles[0].rows:
-        return emission.kernel(bound.workload, group.tiles[0].schedule)
     indices = (*bound.workload.of_kind("input"), *bound.workload.of_kind("output"))
     names = list(zip(indices, (*bound.inputs, *bound.outputs), strict=True))
+    repeated = {index for index, name in names if name in own}
+    if not group.tiles[0].rows and not repeated:
+        return emission.kernel(bound.workload, group.tiles[0].schedule)
     rows = {index: where for index, name in names if (where := _stored(opened, name)) is not None}
     if group.appends:
-        return append_kernel(group.tiles[0].bound.workload, rows, emission.target, threads, bound.outputs[0] in caches)
+        in_place = bound.outputs[0] in caches
+        return append_kernel(group.tiles[0].bound.workload, rows, emission.target, threads, in_place, repeated)
     if group.attention is not None:
         what = group.tiles[0].bound.workload, group.attention, rows, emission.target
         wide = {index for index, name in names if name in caches}
-        kernel = attention_kernel(*what) if group.attention.more is None else cache_kernel(*what, threads, wide)
+        of_tokens = group.attention.more is None
+        kernel = attention_kernel(*what, repeated) if of_tokens else cache_kernel(*what, threads, wide, repeated)
         return Kernel(kernel.function, _packing(opened, group, lambda constants: kernel.pack(constants[0])))
     if group.reduces:
-        return reduction_kernel(group.tiles[0].bound.workload, rows, emission.target)
+        return reduction_kernel(group.tiles[0].bound.workload, rows, emission.target, repeated)
     tiles = [Tile(tile.rows, tile.bound.workload, tile.schedule) for tile in group.tiles]
-    kernel = open_kernel(tiles, rows, emission.target, group.picked, threads)
+    kernel = open_kernel(tiles, rows, emission.target, group.picked, threads, repeated)
     return Kernel(kernel.function, _packing(opened, group, kernel.pack))
 
 
@@ -189,12 +211,22 @@ def _row(symbol: str, group: OpenGroup) -> KernelRow:
 
 
 def _spec(part: OpenPart) -> OpenSpec:
-    size = part.size
-    inputs, outputs = (
-        tuple(() if one is None else (AxisSpec(one.axis, 0, one.factor, 1, one.more),) for one in _places(part, names))
-        for names in (_given(part), _returned(part))
-    )
-    return OpenSpec((SizeSpec(size.name, size.low, size.high),), inputs, outputs, tuple(part.caches.items()))
+    sizes = (part.size,) if part.repeats is None else (part.repeats.size, part.size)
+    inputs, outputs = (tuple(_axes(part, name) for name in names) for names in (_given(part), _returned(part)))
+    specs = tuple(SizeSpec(size.name, size.low, size.high) for size in sizes)
+    return OpenSpec(specs, inputs, outputs, tuple(part.caches.items()))
+
+
+def _axes(part: OpenPart, name: str) -> tuple[AxisSpec, ...]:
+    """The axes of an input or output that follow an open size, of which the number of sequences is the first."""
+    where, size = _place(part, name), int(part.repeats is not None)
+    along = None if part.repeats is None else part.repeats.axes.get(name)
+    inner = [] if where is None else [AxisSpec(where.axis, size, where.factor, 1, where.more)]
+    if along is None:
+        return tuple(inner)
+    if where is not None and where.axis == along:
+        return (replace(inner[0], times=0),)
+    return (AxisSpec(along, 0, part.opened.graph.tensors[name].shape[along]), *inner)
 
 
 def _given(part: OpenPart) -> tuple[str, ...]:

@@ -3,73 +3,53 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 
 from autofuse.backend.compile.objects import user_objects
-from autofuse.backend.compile.open_program import OpenGroup, OpenPart, OpenTile, build_open_library, group_kernel
+from autofuse.backend.compile.open_program import (
+    OpenGroup,
+    OpenPart,
+    OpenTile,
+    build_open_library,
+    group_kernel,
+    several_at_most,
+)
 from autofuse.backend.compile.realise import Progress, silent
 from autofuse.backend.library.threads import usable_threads
 from autofuse.compiler.context import Context
 from autofuse.compiler.formats import check_form, check_signed, with_files, writer
-from autofuse.compiler.job import LOOKING_UP, READING, checked_plan, read_files
+from autofuse.compiler.job import LOOKING_UP, checked_plan, read_files
 from autofuse.compiler.open_sizes.groups import Grouped, open_groups
+from autofuse.compiler.open_sizes.reading import OpenModel, read_open
 from autofuse.compiler.open_sizes.tiles import open_report, require_own, require_schedules, tile_report
 from autofuse.compiler.plan_ladder import FoundPlan, find_plan
 from autofuse.compiler.report import HIT, RULE, TILE, CompileReport, GroupReport
 from autofuse.compiler.schedule_ladder import Found, Ladder
-from autofuse.errors import InputError, UncoveredError
-from autofuse.graph.inputs import generate_inputs
-from autofuse.graph.loading.given.buckets import form_at
-from autofuse.graph.loading.given.constants import model_sha256
-from autofuse.graph.loading.given.sizes import OpenSize, the_open_one
-from autofuse.graph.loading.load import load
-from autofuse.graph.model import Graph
+from autofuse.errors import InputError
+from autofuse.graph.loading.given.sizes import OpenSize, open_ones
 from autofuse.graph.transform.open_sizes.attention import with_own_operators
 from autofuse.graph.transform.open_sizes.caches import Caches, paired
 from autofuse.graph.transform.open_sizes.open_graph import (
     OpenGraph,
-    check_size,
-    is_alike,
     open_graph,
     refused,
-    refused_small,
-    with_parts_given,
 )
+from autofuse.graph.transform.open_sizes.repeats import Repeats, own_tensors
 from autofuse.graph.transform.open_sizes.rows import check_rows
 from autofuse.kernels.build import Kernel
 from autofuse.kernels.emission import Emission
-from autofuse.kernels.lowering.coverage import require_kernels
 from autofuse.kernels.lowering.lower import Lowered, Lowering
-from autofuse.kernels.open_sizes.open_rows import check_elements, tile_rows
+from autofuse.kernels.open_sizes.open_rows import are_joined, check_elements, tile_rows
 from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import PLAIN, BoundWorkload, bind_workload
-from autofuse.measure.checking.reference import run_references
-from autofuse.measure.checking.tolerance import compare
 from autofuse.values.arguments import Given, LibraryFormat
 from autofuse.values.signatures import private_key
 
-UNLIKELY = 19, 23
-"""Sizes that models hardly have anywhere else."""
-SINGLE_CASES = 3
-"""Inputs on which a graph for a single row, or none, is compared, where its operators are others."""
-
-
 Bound = tuple[Grouped, BoundWorkload, list[tuple[int, BoundWorkload]]]
 """A group, its workload at the size of the open graph, and that at each number of rows of a tile."""
-
-
-@dataclass(frozen=True, eq=False)
-class OpenModel:
-    """A model whose rows along an open size are kept apart; `twin`: the same graph at another size."""
-
-    opened: OpenGraph
-    size: OpenSize
-    twin: Graph
-    twin_size: int
-    sha256: str
 
 
 def compile_open(
@@ -96,6 +76,7 @@ def compile_open(
         check_form(form, output, read_files(context, model, output, plan), context.environment.target)
     if key is not None:
         private_key(key)
+    _check_several(sizes, form, caches or {})
     read = read_open(model, given, sizes, told)
     told(LOOKING_UP, 0, 1)
     chosen = find_plan(context, read.opened.graph, read.sha256, plan)
@@ -110,65 +91,13 @@ def compile_open(
     return with_files(report, form, output, write)
 
 
-def read_open(model: Path, given: Given, sizes: Sequence[OpenSize], told: Progress = silent) -> OpenModel:
-    """The graph of a model with an open size, compared with what the loader makes of it at several sizes."""
-    size = the_open_one(sizes)
-
-    @cache
-    def loaded(count: int) -> Graph:
-        return load(model, form_at(model, sizes, count, given))
-
-    form = form_at(model, sizes, size.high, given)
-    first, second, more = samples(size)
-    try:
-        told(READING, 0, 2 + len(more))
-        graph = loaded(first)
-        require_kernels(graph)
-        opened = open_graph(size.name, first, graph, second, loaded(second), loaded(max(size.high, second)))
-        check_rows(opened)
-        for number, count in enumerate(more):
-            told(READING, 2 + number, 2 + len(more))
-            if count > 1:
-                check_size(opened, count, loaded(count))
-            else:
-                _check_small(opened, count, loaded)
-    except UncoveredError as error:
-        raise InputError(
-            f"{error}; ONNX Runtime would run that part, at fixed sizes only: compile without --sizes"
-        ) from error
-    opened = with_parts_given(opened, size.high)
-    return OpenModel(opened, size, opened.at(second), second, model_sha256(model.read_bytes(), form))
-
-
-def _check_small(opened: OpenGraph, size: int, load_at: Callable[[int], Graph]) -> None:
-    """InputError unless the open graph at a size of 1 or 0 is what the model is there, or computes the same in ONNX
-    Runtime."""
-    try:
-        loaded = load_at(size)
-    except UncoveredError as error:
-        if size:
-            raise
-        raise refused_small(opened, size) from error
-    if is_alike(opened, size, loaded):
-        return
-    made = opened.at(size)
-    if tuple(made.tensors[name] for name in made.inputs) != tuple(loaded.tensors[name] for name in loaded.inputs):
-        raise refused_small(opened, size)
-    cases = [generate_inputs(loaded, seed) for seed in range(SINGLE_CASES)]
-    for one, other in zip(run_references(made, cases), run_references(loaded, cases), strict=True):
-        if one.keys() != other.keys() or not all(compare(one[name], other[name]).ok for name in other):
-            raise refused_small(opened, size)
-
-
-def samples(size: OpenSize) -> tuple[int, int, tuple[int, ...]]:
-    """Sizes at which a model is read: two that say where the size stands in its tensors, and those that are compared.
-
-    None of the first two is 1, where the loader leaves operators out, nor smaller than a tile. `UNLIKELY` are hardly
-    the size of something else, too.
-    """
-    first, second = UNLIKELY if size.high >= max(UNLIKELY) else (max(2, size.high), max(2, size.high) + 1)
-    more = {size.low, min(size.low + 1, size.high), (size.low + size.high) // 2, size.high} - {first, second}
-    return first, second, tuple(sorted(more))
+def _check_several(sizes: Sequence[OpenSize], form: LibraryFormat, caches: Caches) -> None:
+    """InputError for what a library with two open sizes cannot be."""
+    names = " and ".join(size.name for size in open_ones(sizes))
+    if len(open_ones(sizes)) > 1 and form != "so":
+        raise InputError(f"--format {form}: {names} stay open together in libraries of the format so only; fix one")
+    if len(open_ones(sizes)) > 1 and caches:
+        raise InputError(f"--cache: a library keeps the caches of one sequence; fix one of {names}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,6 +107,7 @@ class OpenPlan:
     opened: OpenGraph
     chosen: FoundPlan
     groups: tuple[Bound, ...]
+    repeats: Repeats | None = None
 
     @property
     def tiles(self) -> list[tuple[int, BoundWorkload]]:
@@ -192,9 +122,10 @@ def open_plan(context: Context, read: OpenModel, chosen: FoundPlan) -> OpenPlan:
     found = open_graph(read.size.name, read.opened.size, lowered.graph, read.twin_size, twin)
     opened = with_own_operators(replace(found, parts=read.opened.parts))
     check_rows(opened)
-    _check_kernels(opened, read.size)
-    bounds = _bounds(opened, read.size, lowered, [group.operators for group in checked.plan.groups])
-    return OpenPlan(opened, checked, tuple(bounds))
+    repeats = read.repeats and replace(read.repeats, own=own_tensors(read.repeats, opened.graph))
+    _check_kernels(opened, read.size, repeats)
+    bounds = _bounds(opened, read.size, lowered, [group.operators for group in checked.plan.groups], repeats)
+    return OpenPlan(opened, checked, tuple(bounds), repeats)
 
 
 def _tiled(context: Context, read: OpenModel, chosen: FoundPlan, caches: Caches) -> tuple[OpenPart, dict[str, Found]]:
@@ -207,21 +138,26 @@ def _tiled(context: Context, read: OpenModel, chosen: FoundPlan, caches: Caches)
     found = ladder.find(wanted, context.policy.measured_only)
     require_schedules(wanted, found, "run `autofuse tune` with the same --sizes, or compile without --strict")
     emit = partial(group_kernel, opened, emission=emission, threads=context.threads, caches=caches)
+    emit = partial(emit, own=planned.repeats.own if planned.repeats else ())
     groups = [_emitted(_scheduled(group, bound, tiles, found), ladder, emit) for group, bound, tiles in planned.groups]
     checked = planned.chosen
-    return OpenPart(opened, read.size, tuple(groups), caches, checked.plan.key, checked.tier), found
+    return OpenPart(opened, read.size, tuple(groups), caches, checked.plan.key, checked.tier, planned.repeats), found
 
 
-def _check_kernels(opened: OpenGraph, size: OpenSize) -> None:
-    """InputError for an operator with the open size that no family of ours emits, or a tensor that is too large."""
+def _check_kernels(opened: OpenGraph, size: OpenSize, repeats: Repeats | None) -> None:
+    """InputError for an operator with an open size that no family of ours emits, or a tensor that is too large."""
+    own, most = (repeats.own, repeats.size.high) if repeats is not None else ((), 1)
     for name, tensor in opened.at(size.high).tensors.items():
-        if opened.has(name):
-            check_elements(tensor)
-    touching = [one for one in opened.graph.operators if any(opened.has(name) for name in (*one.inputs, *one.outputs))]
+        if opened.has(name) or name in own:
+            check_elements(tensor, most if name in own else 1)
+    reached = {name for name in opened.graph.tensors if opened.has(name) or name in own}
+    touching = [one for one in opened.graph.operators if not reached.isdisjoint((*one.inputs, *one.outputs))]
     require_own(opened.graph, touching, partial(refused, opened.symbol))
 
 
-def _bounds(opened: OpenGraph, size: OpenSize, lowered: Lowered, planned: Sequence[tuple[str, ...]]) -> list[Bound]:
+def _bounds(
+    opened: OpenGraph, size: OpenSize, lowered: Lowered, planned: Sequence[tuple[str, ...]], repeats: Repeats | None
+) -> list[Bound]:
     """For each group its workload, and that at each number of rows of a tile; at 0 rows where it has no open size.
 
     That of an attention is at the largest size, where all that it reads has its place; so is that of a reduction over
@@ -232,7 +168,7 @@ def _bounds(opened: OpenGraph, size: OpenSize, lowered: Lowered, planned: Sequen
     found: list[Bound] = []
     for group in groups:
         bound = bind_workload(opened.graph, group.operators, layouts)
-        rows = {index: opened.axes[name] for index, name in _arguments(bound) if name in opened.axes}
+        rows = {index: opened.axes[name] for index, name in arguments(bound) if name in opened.axes}
         if rows and not size.low and not group.of_cache:
             operator = opened.graph.by_name[group.operators[0]]
             raise refused(opened.symbol, operator, f"only a cache may be empty, so let {size.name} start at 1")
@@ -244,7 +180,8 @@ def _bounds(opened: OpenGraph, size: OpenSize, lowered: Lowered, planned: Sequen
             counts = (group.picked.rows,)
             _check_picked(opened, size, group)
         else:
-            counts = tile_rows(bound.workload, rows, opened.size, size.high) if rows else (0,)
+            most = size.high * (repeats.size.high if joined(bound, rows, repeats) and repeats else 1)
+            counts = tile_rows(bound.workload, rows, opened.size, most) if rows else (0,)
         graphs = [(count, at(count) if count else opened.graph) for count in counts]
         found.append(
             (group, bound, [(count, bind_workload(graph, group.operators, layouts)) for count, graph in graphs])
@@ -252,19 +189,25 @@ def _bounds(opened: OpenGraph, size: OpenSize, lowered: Lowered, planned: Sequen
     return found
 
 
+def joined(bound: BoundWorkload, rows: Collection[int], repeats: Repeats | None) -> bool:
+    """Whether the kernel of a group computes the rows of several sequences as those of one."""
+    own = () if repeats is None else repeats.own
+    return are_joined(rows, [index for index, name in arguments(bound) if name in own])
+
+
 def _layouts(opened: OpenGraph, groups: Sequence[Grouped], lowered: Lowered) -> dict[str, str]:
     """How tensors between groups lie in memory: as the plan has them, but all plain where a kernel of all rows at
     once reads or makes one that is not, since it knows no other layout."""
     found: dict[str, str] = {}
     for bound in lowered.groups:
-        for index, name in _arguments(bound):
+        for index, name in arguments(bound):
             found[name] = bound.workload.values[index].layout
     whole = [opened.graph.by_name[name] for group in groups if not group.in_tiles for name in group.operators]
     touched = {name for operator in whole for name in (*operator.inputs, *operator.outputs)}
     return {} if any(found.get(name, PLAIN) != PLAIN for name in touched) else found
 
 
-def _arguments(bound: BoundWorkload) -> list[tuple[int, str]]:
+def arguments(bound: BoundWorkload) -> list[tuple[int, str]]:
     """The inputs and outputs of a workload, by their index, and their names in the graph."""
     workload = bound.workload
     inputs = zip(workload.of_kind("input"), bound.inputs, strict=True)
@@ -321,8 +264,10 @@ def _report(
     groups = [_group(part, group, tile, found) for group in part.groups for tile in group.tiles]
     graph = part.opened.at(part.size.high)
     shapes = {name: graph.tensors[name].shape for name in graph.inputs if name not in part.opened.parts}
+    several = {name: tensor.shape for name, tensor in several_at_most(part, graph).items() if name in shapes}
     firsts = [group.tiles[0] for group in part.groups if group.tiles]
-    return open_report(context, model, output, chosen, groups, firsts, shapes, [part.size], seconds)
+    sizes = [part.size] if part.repeats is None else [part.repeats.size, part.size]
+    return open_report(context, model, output, chosen, groups, firsts, shapes | several, sizes, seconds)
 
 
 def _group(part: OpenPart, group: OpenGroup, tile: OpenTile, found: Mapping[str, Found]) -> GroupReport:

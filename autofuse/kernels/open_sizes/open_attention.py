@@ -8,7 +8,7 @@ to the last queries, and computes some of them again. Where there are fewer quer
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
@@ -24,7 +24,7 @@ from autofuse.graph.transform.open_sizes.open_graph import OpenAxis
 from autofuse.kernels.build import Constants, Kernel
 from autofuse.kernels.nest.evaluate import Scope, broadcast
 from autofuse.kernels.nest.index import FORWARD
-from autofuse.kernels.open_sizes.open_function import open_function, whole_arrays
+from autofuse.kernels.open_sizes.open_function import Arguments, open_function, whole_arrays
 from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index, const
 from autofuse.kernels.tir.math import exp_below
 from autofuse.kernels.tir.offsets import delinear
@@ -48,18 +48,24 @@ class ScoreTile(Array):
         return (index[-2] - self.first) * self.stride + index[-1]
 
 
-def attention_kernel(workload: Workload, attention: Attention, rows: Mapping[int, OpenAxis], target: Target) -> Kernel:
+def attention_kernel(
+    workload: Workload,
+    attention: Attention,
+    rows: Mapping[int, OpenAxis],
+    target: Target,
+    repeated: Collection[int] = (),
+) -> Kernel:
     """The kernel of `workload`, an attention at the largest size.
 
-    `rows`: its inputs and outputs, by index, whose open axis has an extent that is read when the kernel runs. Packed
-    constants are those of the largest size.
+    `rows`: its inputs and outputs, by index, whose open axis has an extent that is read when the kernel runs.
+    `repeated`: those of which each sequence has its own. Packed constants are those of the largest size.
     """
 
-    def emit(buffers: Mapping[int, Any], count: Expr, constants: Constants) -> None:
-        scope = Scope(workload, Emitter(target), whole_arrays(workload, buffers), constants.declare)
-        Tokens(scope, attention, builder.bind(count)).emit()
+    def emit(given: Arguments, constants: Constants) -> None:
+        scope = Scope(workload, Emitter(target), whole_arrays(workload, given.one), constants.declare)
+        Tokens(scope, attention, builder.bind(given.count)).emit(given)
 
-    return open_function(workload, rows, emit)
+    return open_function(workload, rows, emit, repeated=repeated)
 
 
 class Tokens:
@@ -87,10 +93,12 @@ class Tokens:
     def shape(self, value: int) -> tuple[int, ...]:
         return self.workload.values[value].shape
 
-    def emit(self) -> None:
-        """Heads in parallel, each with all its tiles of queries."""
+    def emit(self, given: Arguments) -> None:
+        """Heads in parallel, of all sequences, each with all its tiles of queries."""
         emitter = self.emitter
-        with emitter.parallel(self.heads) as head:
+        with emitter.parallel_parts(self.heads, given.repeats) as (sequence, head):
+            if given.repeats is not None:
+                self.scope.arrays = whole_arrays(self.workload, given.of(sequence))
             self.keys = emitter.scratch(self.stride * self.depth)
             self.values = emitter.scratch(self.most * self.padded)
             self.copy_keys(head)

@@ -19,7 +19,7 @@ from autofuse.graph.transform.open_sizes.open_graph import OpenAxis
 from autofuse.kernels.build import Constants, Kernel
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.open_sizes.open_attention import QueryTile, Tokens
-from autofuse.kernels.open_sizes.open_function import open_function, whole_arrays
+from autofuse.kernels.open_sizes.open_function import Arguments, open_function, whole_arrays
 from autofuse.kernels.tir.emit import Emitter, Expr, const
 from autofuse.kernels.workload.workload import Workload
 
@@ -34,12 +34,18 @@ LEAST_ELEMENTS = 1 << 16
 
 
 def append_kernel(
-    workload: Workload, rows: Mapping[int, OpenAxis], target: Target, threads: int = 1, in_place: bool = False
+    workload: Workload,
+    rows: Mapping[int, OpenAxis],
+    target: Target,
+    threads: int = 1,
+    in_place: bool = False,
+    repeated: Collection[int] = (),
 ) -> Kernel:
     """The kernel of `workload`, one Concat of a cache and new rows, at the largest size.
 
     `rows`: the cache and the result, by index, with their open axis. `in_place`: the cache, which has room for the new
-    rows, gets them, and is the result; it lies in memory as the result does at the largest size.
+    rows, gets them, and is the result; it lies in memory as the result does at the largest size. `repeated`: what each
+    sequence has of its own.
     """
     (operator,) = workload.operators
     (past, new), made = operator.inputs, operator.outputs[0]
@@ -47,30 +53,31 @@ def append_kernel(
     added, inner = workload.values[new].shape[axis], prod(shape[axis + 1 :])
     outer, most = prod(shape[:axis]), shape[axis] - added
 
-    def emit_copy(buffers: Mapping[int, Any], count: Expr, _constants: Constants) -> None:
+    def emit_copy(given: Arguments, _constants: Constants) -> None:
         emitter = Emitter(target)
-        size = _bound(emitter, count * rows[past].factor * inner, most * inner)
-        written = _flat(buffers[made], outer * shape[axis] * inner)
+        size = _bound(emitter, given.count * rows[past].factor * inner, most * inner)
+        with given.each() as arguments:
+            written = arguments[made].flat(outer * shape[axis] * inner)
 
-        def copy_part(head: Expr) -> None:
-            begin = head * (size + added * inner)
-            _copy(emitter, _flat(buffers[past], outer * most * inner), head * size, written, begin, size)
-            fresh, start = _flat(buffers[new], outer * added * inner), head * (added * inner)
-            _copy(emitter, fresh, start, written, begin + size, added * inner)
+            def copy_part(head: Expr) -> None:
+                begin = head * (size + added * inner)
+                _copy(emitter, arguments[past].flat(outer * most * inner), head * size, written, begin, size)
+                fresh, start = arguments[new].flat(outer * added * inner), head * (added * inner)
+                _copy(emitter, fresh, start, written, begin + size, added * inner)
 
-        _shared(emitter, outer, size, threads, copy_part)
+            _shared(emitter, outer, size, threads, copy_part)
 
-    def emit_append(buffers: Mapping[int, Any], count: Expr, _constants: Constants) -> None:
+    def emit_append(given: Arguments, _constants: Constants) -> None:
         emitter = Emitter(target)
-        size = _bound(emitter, count * rows[made].factor * inner, most * inner)
-        written, fresh = _flat(buffers[past], prod(shape)), _flat(buffers[new], outer * added * inner)
+        size = _bound(emitter, given.count * rows[made].factor * inner, most * inner)
+        written, fresh = given.one[past].flat(prod(shape)), given.one[new].flat(outer * added * inner)
         with emitter.serial(outer) as head:
             begin = head * (shape[axis] * inner) + size
             _copy(emitter, fresh, head * (added * inner), written, begin, added * inner)
 
     if in_place:
         return open_function(workload, {past: rows[made]}, emit_append, ("input",))
-    return open_function(workload, rows, emit_copy)
+    return open_function(workload, rows, emit_copy, repeated=repeated)
 
 
 def _shared(emitter: Emitter, parts: int, elements: Expr, threads: int, body: Callable[[Expr], None]) -> None:
@@ -93,10 +100,6 @@ def _bound(emitter: Emitter, size: Expr, most: int) -> Expr:
     return name
 
 
-def _flat(buffer: Any, elements: int) -> Any:
-    return builder.decl_buffer((elements,), buffer.dtype, data=buffer.data, align=64)
-
-
 def _copy(emitter: Emitter, source: Any, start: Expr, made: Any, begin: Expr, elements: Expr) -> None:
     """Elements behind one another: whole vectors, then single ones."""
     done: Expr = 0
@@ -112,19 +115,20 @@ def _copy(emitter: Emitter, source: Any, start: Expr, made: Any, begin: Expr, el
 
 def cache_kernel(
     workload: Workload, attention: Attention, rows: Mapping[int, OpenAxis], target: Target, threads: int = 1,
-    wide: Collection[int] = (),
+    wide: Collection[int] = (), repeated: Collection[int] = (),
 ) -> Kernel:  # fmt: skip
     """The kernel of `workload`, an attention of a fixed number of queries to a cache, at the largest size.
 
     `rows`: its inputs, by index, whose open axis has an extent that is read when the kernel runs. `wide`: those of them
-    that lie in memory as they do at the largest size.
+    that lie in memory as they do at the largest size. `repeated`: what each sequence has of its own.
     """
 
-    def emit(buffers: Mapping[int, Any], count: Expr, constants: Constants) -> None:
-        scope = Scope(workload, Emitter(target), whole_arrays(workload, buffers, wide), constants.declare)
-        _Cache(scope, attention, builder.bind(count + (attention.more or 0))).emit_for(threads)
+    def emit(given: Arguments, constants: Constants) -> None:
+        with given.each() as arguments:
+            scope = Scope(workload, Emitter(target), whole_arrays(workload, arguments, wide), constants.declare)
+            _Cache(scope, attention, builder.bind(given.count + (attention.more or 0))).emit_for(threads)
 
-    return open_function(workload, rows, emit)
+    return open_function(workload, rows, emit, repeated=repeated)
 
 
 class _Cache(Tokens):

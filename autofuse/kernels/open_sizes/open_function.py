@@ -1,9 +1,14 @@
-"""The function around every kernel over an open number of rows: its arguments, and how many rows they have."""
+"""The function around every kernel over an open number of rows: its arguments, and how many rows they have.
+
+Where the library takes any number of sequences, too, an argument is a tensor of one sequence for each of them, one
+behind the other, or one that all of them share.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -17,25 +22,76 @@ from autofuse.kernels.build import FUNCTION_ATTRIBUTES, Constants, Kernel, compl
 from autofuse.kernels.tir.emit import Array, Expr, Index
 from autofuse.kernels.workload.workload import Workload
 
-Emit = Callable[[Mapping[int, Any], Expr, Constants], None]
-"""Makes a body of inputs and outputs by their index, the number of rows, and a place for packed constants."""
+
+@dataclass(frozen=True)
+class Argument:
+    """What belongs to one sequence of an input or output: from element `start` of `buffer` on, with the extents
+    `shape`."""
+
+    buffer: Any
+    shape: tuple[Expr, ...]
+    start: Expr = 0
+
+    def flat(self, elements: int, start: Expr = 0) -> Any:
+        """So many of its elements, from number `start` on."""
+        place = self.start + start
+        at = {} if isinstance(place, int) and not place else {"elem_offset": place}
+        return builder.decl_buffer((elements,), self.buffer.dtype, data=self.buffer.data, align=64, **at)
+
+
+@dataclass
+class Arguments:
+    """The inputs and outputs of a kernel, by index, as they are in one sequence.
+
+    `count`: rows of it. `repeats`: how many sequences there are, and `elements` of each tensor that every sequence has
+    of its own; None where the kernel has one alone.
+    """
+
+    one: dict[int, Argument] = field(default_factory=dict)
+    count: Expr = None
+    repeats: Expr = None
+    elements: dict[int, Expr] = field(default_factory=dict)
+
+    def of(self, sequence: Expr) -> dict[int, Argument]:
+        """The arguments of sequence number `sequence`."""
+        return {
+            index: Argument(one.buffer, one.shape, sequence * self.elements[index]) if index in self.elements else one
+            for index, one in self.one.items()
+        }
+
+    @contextmanager
+    def each(self) -> Iterator[dict[int, Argument]]:
+        """One sequence after the other, where there are several."""
+        if self.repeats is None:
+            yield self.one
+            return
+        with builder.serial(0, self.repeats) as sequence:
+            yield self.of(sequence)
+
+
+Emit = Callable[[Arguments, Constants], None]
+"""Makes a body of its arguments, and a place for packed constants."""
 
 
 def open_function(
-    workload: Workload, rows: Mapping[int, OpenAxis], emit: Emit, kinds: Sequence[str] = ("input", "output")
+    workload: Workload,
+    rows: Mapping[int, OpenAxis],
+    emit: Emit,
+    kinds: Sequence[str] = ("input", "output"),
+    repeated: Collection[int] = (),
 ) -> Kernel:
     """A kernel whose body `emit` makes. `rows`: the inputs and outputs, by index, that have an open axis. `kinds`: of
-    its arguments: a kernel that writes into an input is given no outputs.
+    its arguments: a kernel that writes into an input is given no outputs. `repeated`: those of which each sequence has
+    its own.
 
     InputError when an open axis is not where rows lie behind one another.
     """
     constants = Constants()
-    buffers: dict[int, Any] = {}
     with IRBuilder() as ib, builder.prim_func(s_tir=True):
         builder.func_name("main")
         builder.func_attr(FUNCTION_ATTRIBUTES)
-        inputs, outputs, count = _arguments(workload, rows, buffers, kinds)
-        emit(buffers, count, constants)
+        inputs, outputs, arguments = _arguments(workload, rows, kinds, repeated)
+        emit(arguments, constants)
     return Kernel(complete(ib.get(), inputs, constants.parameters, outputs), constants.packed)
 
 
@@ -53,20 +109,20 @@ class LongArray(Array):
         return place
 
 
-def whole_arrays(workload: Workload, buffers: Mapping[int, Any], wide: Collection[int] = ()) -> dict[int, Array]:
+def whole_arrays(workload: Workload, arguments: Mapping[int, Argument], wide: Collection[int] = ()) -> dict[int, Array]:
     """The arguments of a kernel that is of all rows at once, as they are at the largest size.
 
     `wide`: those that lie in memory as they do at that size, so that there is room between their rows at smaller ones.
     InputError for another layout than the plain one, which such kernels do not know.
     """
     found = {}
-    for index, buffer in buffers.items():
+    for index, argument in arguments.items():
         value = workload.values[index]
         if value.block or value.is_half:
             raise InputError(f"a kernel of all rows at once has no layout {value.layout!r}")
-        flat = builder.decl_buffer((prod(value.shape),), value.dtype, data=buffer.data, align=64)
+        flat = argument.flat(prod(value.shape))
         found[index] = Array(flat, value.shape, value.dtype)
-        extents = tuple(buffer.shape)
+        extents = argument.shape
         behind = (prod(value.shape[:axis]) > 1 for axis, extent in enumerate(extents) if isinstance(extent, tirx.Var))
         if index not in wide and any(behind):
             found[index] = LongArray(flat, value.shape, value.dtype, extents=extents)
@@ -74,15 +130,14 @@ def whole_arrays(workload: Workload, buffers: Mapping[int, Any], wide: Collectio
 
 
 def _arguments(
-    workload: Workload, rows: Mapping[int, OpenAxis], buffers: dict[int, Any], kinds: Sequence[str]
-) -> tuple[list[Any], list[Any], Expr]:
+    workload: Workload, rows: Mapping[int, OpenAxis], kinds: Sequence[str], repeated: Collection[int]
+) -> tuple[list[Any], list[Any], Arguments]:
     """The inputs and outputs of a function that is being built, and the number of rows, read when it runs.
 
-    `buffers` gets each of them by its index. Rows are counted at the outputs, where there are any: an input may be
-    longer.
+    Rows are counted at the outputs, where there are any: an input may be longer.
     """
     made: dict[str, list[Any]] = {"input": [], "output": []}
-    count: Expr = None
+    found = Arguments()
     for kind in kinds:
         for index in workload.of_kind(kind):
             value = workload.values[index]
@@ -92,9 +147,13 @@ def _arguments(
                 if value.block and where.axis:
                     raise InputError(f"layout {value.layout!r} parts rows along axis {where.axis}")
                 shape[where.axis] = extent = tirx.Var(f"rows{index}", "int32")
-                if count is None or kind == "output":
+                if found.count is None or kind == "output":
                     beyond = extent - where.more if where.more else extent
-                    count = beyond if where.factor == 1 else beyond // where.factor
-            buffers[index] = builder.arg(f"{kind}{index}", builder.buffer(shape, value.stored_dtype, align=64))
-            made[kind].append(buffers[index])
-    return made["input"], made["output"], count
+                    found.count = beyond if where.factor == 1 else beyond // where.factor
+            lead = [tirx.Var(f"sequences{index}", "int32")] if index in repeated else []
+            found.repeats = lead[0] if lead else found.repeats
+            buffer = builder.arg(f"{kind}{index}", builder.buffer([*lead, *shape], value.stored_dtype, align=64))
+            found.one[index] = Argument(buffer, tuple(shape))
+            made[kind].append(buffer)
+    found.elements = {index: builder.bind(prod(one.shape)) for index, one in found.one.items() if index in repeated}
+    return made["input"], made["output"], found

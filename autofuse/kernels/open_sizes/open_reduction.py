@@ -5,7 +5,7 @@ Rows are counted when the kernel runs. Sums are those of blocks of rows, so that
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from math import prod
 from typing import Any
 
@@ -17,7 +17,7 @@ from autofuse.device.target import Target
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis
 from autofuse.kernels.build import Constants, Kernel
 from autofuse.kernels.families.reductions.reduction import REDUCE
-from autofuse.kernels.open_sizes.open_function import open_function, whole_arrays
+from autofuse.kernels.open_sizes.open_function import Arguments, open_function, whole_arrays
 from autofuse.kernels.tir.emit import Emitter, Expr, const
 from autofuse.kernels.workload.workload import Workload
 
@@ -27,39 +27,48 @@ VECTORS = 4
 """Vectors of places that are reduced together, in registers."""
 
 
-def reduction_kernel(workload: Workload, rows: Mapping[int, OpenAxis], target: Target) -> Kernel:
+def reduction_kernel(
+    workload: Workload, rows: Mapping[int, OpenAxis], target: Target, repeated: Collection[int] = ()
+) -> Kernel:
     """The kernel of `workload`, one reduction over all rows and nothing else, at the largest size.
 
-    `rows`: the input that has the open axis, by its index. InputError for another layout than the plain one.
+    `rows`: the input that has the open axis, by its index. `repeated`: what each sequence has of its own.
+    InputError for another layout than the plain one.
     """
     (operator,) = workload.operators
     source, result = operator.inputs[0], operator.outputs[0]
     where, shape = rows[source], workload.values[source].shape
     most = shape[where.axis]
 
-    def emit(buffers: Mapping[int, Any], count: Expr, _constants: Constants) -> None:
-        arrays = whole_arrays(workload, buffers)
-        extent = builder.bind(count * where.factor)
+    def emit(given: Arguments, _constants: Constants) -> None:
+        extent = builder.bind(given.count * where.factor)
         emitter = Emitter(target)
         emitter.analyzer.bind(extent, tvm.ir.Range(1, most + 1))
-        read, written = arrays[source].buffer, arrays[result].buffer
-        _Reduction(emitter, operator.op_type, read, written, extent, prod(shape) // most).emit()
 
-    return open_function(workload, rows, emit)
+        def arrays(sequence: Expr) -> tuple[Any, Any]:
+            found = whole_arrays(workload, given.of(sequence))
+            return found[source].buffer, found[result].buffer
+
+        _Reduction(emitter, operator.op_type, arrays, extent, prod(shape) // most).emit(given.repeats)
+
+    return open_function(workload, rows, emit, repeated=repeated)
 
 
 class _Reduction:
     """Emits the reduction of `extent` rows of so many `columns`."""
 
-    def __init__(self, emitter: Emitter, kind: str, source: Any, result: Any, extent: Expr, columns: int) -> None:
-        self.emitter, self.kind, self.source, self.result = emitter, kind, source, result
+    def __init__(
+        self, emitter: Emitter, kind: str, arrays: Callable[[Expr], tuple[Any, Any]], extent: Expr, columns: int
+    ) -> None:
+        self.emitter, self.kind, self.arrays = emitter, kind, arrays
         self.extent, self.columns = extent, columns
         self.first, self.contribute, self.fold = REDUCE[kind]
 
-    def emit(self) -> None:
-        """All columns: a few vectors a task, then what is left of them."""
+    def emit(self, repeats: Expr) -> None:
+        """All columns of all sequences: a few vectors a task, then what is left of them."""
         for begin, tasks, vectors, lanes in self.pieces():
-            with self.emitter.parallel(tasks) as task:
+            with self.emitter.parallel_parts(tasks, repeats) as (sequence, task):
+                self.source, self.result = self.arrays(sequence)
                 self.reduce(begin + task * vectors * lanes, vectors, lanes)
 
     def pieces(self) -> Iterator[tuple[int, int, int, int]]:

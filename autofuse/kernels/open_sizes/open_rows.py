@@ -7,7 +7,7 @@ are tiles enough for all threads, each thread takes some; the tiles that are lef
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -25,7 +25,7 @@ from autofuse.graph.transform.open_sizes.rows import Picked
 from autofuse.kernels.build import Constants, Kernel, check_layouts, emit_body
 from autofuse.kernels.families.protocol import Schedule
 from autofuse.kernels.nest.evaluate import Pack
-from autofuse.kernels.open_sizes.open_function import open_function
+from autofuse.kernels.open_sizes.open_function import Argument, Arguments, open_function
 from autofuse.kernels.tir.emit import Array, Expr
 from autofuse.kernels.workload.as_graph import workload_cost
 from autofuse.kernels.workload.workload import Workload
@@ -100,25 +100,40 @@ def open_kernel(
     target: Target,
     picked: Picked | None = None,
     threads: int = 1,
+    repeated: Collection[int] = (),
 ) -> Kernel:
-    """The kernel of a workload over any number of rows; over the `picked` ones, by one tile of so many, if given.
+    """The kernel of a workload over any number of rows; over the `picked` ones, by one tile of so many, if given; by
+    one tile of all that there is, if that has 0 rows.
 
     `tiles`: the one with the most rows first, the last with a single row. `rows`: the inputs and outputs, by their
     index in each tile's workload, that have the open size; the others are the same for all rows. Packed constants are
     those of the first tile, then those of the second, and so on: `pack` is given the constants of one row. `threads`:
-    for which the tiles are cut; every number of threads computes the same.
+    for which the tiles are cut; every number of threads computes the same. `repeated`: inputs and outputs of which each
+    sequence has its own.
 
     InputError when a tile cannot be emitted, or an open axis is not where rows lie behind one another.
     """
-    if picked is None and tiles[-1].rows != 1:
+    if picked is None and tiles[-1].rows > 1:
         raise InputError("the last tile must have a single row")
     for tile in tiles:
         check_layouts(tile.workload)
 
-    def emit(buffers: Mapping[int, Any], count: Expr, constants: Constants) -> None:
-        _Rows(tiles, rows, target, threads, buffers, constants).emit(builder.bind(count), picked)
+    joined = are_joined(rows, repeated, picked)
 
-    return open_function(tiles[0].workload, rows, emit)
+    def emit(given: Arguments, constants: Constants) -> None:
+        count = None if given.count is None else builder.bind(given.count)
+        if joined and given.repeats is not None:
+            count, given = builder.bind(count * given.repeats), Arguments(given.one)
+        with given.each() as arguments:
+            _Rows(tiles, rows, target, threads, arguments, constants).emit(count, picked)
+
+    return open_function(tiles[0].workload, rows, emit, repeated=repeated)
+
+
+def are_joined(rows: Collection[int], repeated: Collection[int], picked: Picked | None = None) -> bool:
+    """Whether the rows of all sequences are those of one: no tensor has something for a row, or for a sequence, that
+    is not there for each row of each sequence."""
+    return picked is None and set(rows) == set(repeated)
 
 
 class _Rows:
@@ -130,16 +145,16 @@ class _Rows:
         rows: Mapping[int, OpenAxis],
         target: Target,
         threads: int,
-        buffers: Mapping[int, Any],
+        arguments: Mapping[int, Argument],
         constants: Constants,
     ) -> None:
         self.tiles, self.rows, self.target, self.threads = tiles, rows, target, threads
-        self.buffers, self.constants = buffers, constants
+        self.arguments, self.constants = arguments, constants
 
     def emit(self, count: Expr, picked: Picked | None) -> None:
         """All of `count` rows, or the `picked` ones."""
-        if picked is not None:
-            self._body(0, self.tiles[0], count - picked.rows if picked.last else 0)
+        if picked is not None or not self.tiles[0].rows:
+            self._body(0, self.tiles[0], count - picked.rows if picked is not None and picked.last else 0)
             return
         left: Expr = count
         for number, tile in enumerate(self.tiles):
@@ -173,7 +188,7 @@ class _Rows:
 
     def _body(self, number: int, tile: Tile, row: Expr, alone: bool = False) -> None:
         """One tile from `row` on; `alone`: by one thread."""
-        arrays = {index: self._array(tile, index, row) for index in self.buffers}
+        arrays = {index: self._array(tile, index, row) for index in self.arguments}
         emit_body(tile.workload, tile.schedule, self.target, arrays, self._declare(number), alone)
 
     def _array(self, tile: Tile, index: int, row: Expr) -> Array:
@@ -181,10 +196,7 @@ class _Rows:
         value = tile.workload.values[index]
         elements = prod(value.shape)
         start = row * (elements // tile.rows) if index in self.rows else 0
-        flat = builder.decl_buffer(
-            (elements,), value.stored_dtype, data=self.buffers[index].data, elem_offset=start, align=64
-        )  # fmt: skip
-        return Array(flat, value.shape, value.dtype, value.block)
+        return Array(self.arguments[index].flat(elements, start), value.shape, value.dtype, value.block)
 
     def _declare(self, number: int) -> Callable[[str, Pack, tuple[int, ...], str], Array]:
         """Declares the constants of a tile."""
@@ -220,10 +232,10 @@ def shared_tiles(tile: Tile, rows: Expr, threads: int) -> Expr:
     return tirx.Select(found >= least, found, tirx.const(0, "int32"))
 
 
-def check_elements(largest: Tensor) -> None:
-    """InputError for a tensor that has too many elements at the largest size."""
-    if largest.elements > MOST_ELEMENTS:
+def check_elements(largest: Tensor, times: int = 1) -> None:
+    """InputError for a tensor that has too many elements at the largest size, so many times."""
+    elements = largest.elements * times
+    if elements > MOST_ELEMENTS:
         raise InputError(
-            f"a tensor would have {largest.elements:,} elements at the largest size, and at most {MOST_ELEMENTS:,} "
-            "are possible"
+            f"a tensor would have {elements:,} elements at the largest size, and at most {MOST_ELEMENTS:,} are possible"
         )

@@ -116,6 +116,20 @@ class Emitter:
             yield var
 
     @contextmanager
+    def parallel_parts(self, parts: int, repeats: Expr) -> Iterator[tuple[Expr, Expr]]:
+        """(sequence, part) of so many parts of each of `repeats` sequences, all of them spread over the threads; of one
+        sequence, where that is None."""
+        if repeats is None:
+            with self.parallel(parts) as part:
+                yield 0, part
+            return
+        with self.parallel(repeats * parts) as place:
+            part = builder.bind(place % parts) if parts > 1 else 0
+            if parts > 1:
+                self.analyzer.bind(part, tvm.ir.Range(0, parts))
+            yield builder.bind(place // parts), part
+
+    @contextmanager
     def vector(self, extent: int) -> Iterator[Expr]:
         """A loop that becomes one vector operation (a plain scalar when `extent` is 1, or when it has to)."""
         if extent == 1:

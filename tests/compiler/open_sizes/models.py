@@ -40,8 +40,13 @@ def weight(*shape: int, seed: int = 0) -> Array:
 
 def built(model: Path, name: str, low: int, high: int, **more: Any) -> Library:
     """The library of a model whose size `name` is open, made without any database, for two threads where there are."""
+    return built_over(model, {name: (low, high)}, **more)
+
+
+def built_over(model: Path, sizes: Mapping[str, tuple[int, int]], **more: Any) -> Library:
+    """The library of a model whose `sizes` are open; see `built`."""
     library, base = model.with_suffix(".so"), str(model.with_suffix(".db"))
-    api.compile(model, library, database=base, threads=min(2, usable_threads()), sizes={name: (low, high)}, **more)
+    api.compile(model, library, database=base, threads=min(2, usable_threads()), sizes=sizes, **more)
     loaded = api.load(library)
     assert isinstance(loaded, Library)
     return loaded
@@ -49,11 +54,16 @@ def built(model: Path, name: str, low: int, high: int, **more: Any) -> Library:
 
 def inputs_at(model: Path, name: str, size: int) -> dict[str, Array]:
     """Inputs of a model where its open size is `size`: integers are ones of a table of 8 rows."""
-    generator = np.random.default_rng(size)
+    return inputs_of(model, {name: size})
+
+
+def inputs_of(model: Path, sizes: Mapping[str, int]) -> dict[str, Array]:
+    """Inputs of a model at these sizes; see `inputs_at`."""
+    generator = np.random.default_rng(list(sizes.values()))
     feeds: dict[str, Array] = {}
     for value in onnx.load(model).graph.input:
         dims = value.type.tensor_type.shape.dim
-        shape = [size if dim.dim_param == name else dim.dim_value for dim in dims]
+        shape = [sizes.get(dim.dim_param, dim.dim_value) for dim in dims]
         real = value.type.tensor_type.elem_type == onnx.TensorProto.FLOAT
         made = generator.standard_normal(shape) if real else generator.integers(0, 8, shape)
         feeds[value.name] = made.astype(np.float32 if real else np.int64)
@@ -62,13 +72,18 @@ def inputs_at(model: Path, name: str, size: int) -> dict[str, Array]:
 
 def check(model: Path, library: Library, name: str, sizes: Iterable[int]) -> None:
     """The library computes what ONNX Runtime does, to the exact shape, at each size."""
+    check_over(model, library, [{name: size} for size in sizes])
+
+
+def check_over(model: Path, library: Library, points: Iterable[Mapping[str, int]]) -> None:
+    """See `check`: at each of these sizes."""
     session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
-    for size in sizes:
-        feeds = inputs_at(model, name, size)
+    for point in points:
+        feeds = inputs_of(model, point)
         for found, wanted in zip(library(feeds), session.run(None, feeds), strict=True):
             assert found.shape == wanted.shape
             assert found.dtype == wanted.dtype
-            np.testing.assert_allclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE, err_msg=f"{name} is {size}")
+            np.testing.assert_allclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE, err_msg=f"at {point}")
 
 
 PERCEPTRON = """

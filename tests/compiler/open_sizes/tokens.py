@@ -22,7 +22,8 @@ class Form:
     "padding" (of an input), "expanded" (the same, spread over all scores), "causal" (a constant cut to size), "bias"
     (learned for each pair of positions). `flat`: heads are the only axis before matrices. `turned`: rotary positions.
     `shared`: heads of queries for each head of keys. `safe`: what is no number becomes 0 behind the softmax. `fused`:
-    queries, keys and values come from one product. `layers`: of them, each with the same masks.
+    queries, keys and values come from one product. `layers`: of them, each with the same masks. `batched`:
+    of several sequences. `mean`: the mean over the tokens of a sentence is an output, too.
     """
 
     heads: int = 2
@@ -36,6 +37,8 @@ class Form:
     fused: bool = False
     layers: int = 1
     picked: int | None = None
+    batched: bool = False
+    mean: bool = False
 
 
 @dataclass
@@ -63,21 +66,28 @@ class Writer:
         form, width = self.form, self.form.heads * self.form.width
         self.shape = self.made("Shape (x)")
         self.tokens = self.made(f"Slice ({self.shape}, {self.ints(1)}, {self.ints(2)}, {self.ints(0)})")
+        self.sequences = self.ints(1)
+        if form.batched:
+            self.sequences = self.made(f"Slice ({self.shape}, {self.ints(0)}, {self.ints(1)}, {self.ints(0)})")
         table = self.constant("positions", weight(1, MOST, width))
         now = self.made(f"Slice ({table}, {self.ints(0)}, {self.tokens}, {self.ints(1)})")
         now = self.made(f"Add (x, {now})")
         masks = [getattr(self, f"_{mask}")() for mask in form.masks]
         for layer in range(form.layers):
             now = self._attention(now, layer, masks)
-        outputs = f"float[1, tokens, {width}] {now}"
+        first = "batch" if form.batched else "1"
+        outputs = f"float[{first}, tokens, {width}] {now}"
+        if form.mean:
+            mean = self.made(f"ReduceMean <keepdims = 0> ({now}, {self.ints(1)})")
+            outputs += f", float[{first}, {width}] {mean}"
         if form.picked is not None:
             one = self.made(f"Gather <axis = 1> ({now}, {self.constant('number', np.array(form.picked))})")
-            outputs += f", float[1, {width}] {one}"
+            outputs += f", float[{first}, {width}] {one}"
         if self.spoilt == "output":
-            outputs += f", float[1, {form.heads}, tokens, tokens] {self.probabilities}"
-        mask = ", int64[1, tokens] mask" if {"padding", "expanded"} & set(form.masks) else ""
+            outputs += f", float[{first}, {form.heads}, tokens, tokens] {self.probabilities}"
+        mask = f", int64[{first}, tokens] mask" if {"padding", "expanded"} & set(form.masks) else ""
         body = "\n".join(self.lines)
-        return f"tokens (float[1, tokens, {width}] x{mask}) => ({outputs}) {{\n{body}\n}}"
+        return f"tokens (float[{first}, tokens, {width}] x{mask}) => ({outputs}) {{\n{body}\n}}"
 
     def _spread(self) -> str:
         unsqueezed = self.made(f"Unsqueeze (mask, {self.ints(1, 2)})")
@@ -88,7 +98,7 @@ class Writer:
         return f"Add (@, {self.made(f'Mul ({self._spread()}, {scale})')})"
 
     def _expanded(self) -> str:
-        target = self.made(f"Concat <axis = 0> ({self.ints(1)}, {self.ints(1)}, {self.tokens}, {self.tokens})")
+        target = self.made(f"Concat <axis = 0> ({self.sequences}, {self.ints(1)}, {self.tokens}, {self.tokens})")
         flags = self.made(f"Cast <to = 9> ({self.made(f'Expand ({self._spread()}, {target})')})")
         return f"Where ({flags}, @, {self.constant('infinite', np.float32(-np.inf))})"
 
@@ -108,7 +118,7 @@ class Writer:
     def _heads(self, value: str, count: int) -> str:
         """[1, tokens, heads x width] as [1, heads, tokens, width]."""
         target = self.made(
-            f"Concat <axis = 0> ({self.ints(1)}, {self.tokens}, {self.ints(count)}, {self.ints(self.form.width)})"
+            f"Concat <axis = 0> ({self.sequences}, {self.tokens}, {self.ints(count)}, {self.ints(self.form.width)})"
         )
         split = self.made(f"Reshape ({value}, {target})")
         return self.made(f"Transpose <perm = [0, 2, 1, 3]> ({split})")
@@ -148,11 +158,11 @@ class Writer:
         form = self.form
         few = form.heads // form.shared
         column = self.made(f"Unsqueeze ({value}, {self.ints(2)})")
-        sizes = (self.ints(1), self.ints(few), self.ints(form.shared), self.tokens, self.ints(form.width))
+        sizes = (self.sequences, self.ints(few), self.ints(form.shared), self.tokens, self.ints(form.width))
         spread = self.made(f"Concat <axis = 0> ({', '.join(sizes)})")
         wide = self.made(f"Expand ({column}, {spread})")
         target = self.made(
-            f"Concat <axis = 0> ({self.ints(1)}, {self.ints(form.heads)}, {self.tokens}, {self.ints(form.width)})"
+            f"Concat <axis = 0> ({self.sequences}, {self.ints(form.heads)}, {self.tokens}, {self.ints(form.width)})"
         )
         return self.made(f"Reshape ({wide}, {target})")
 
@@ -168,18 +178,33 @@ class Writer:
             root = self.constant("root", np.float32(form.width**-0.25))
             queries, keys = self.made(f"Mul ({queries}, {root})"), self.made(f"Mul ({keys}, {root})")
         if form.flat:
-            queries, keys, values = (self.made(f"Squeeze ({one}, {self.ints(0)})") for one in (queries, keys, values))
+            queries, keys, values = map(self._flattened, (queries, keys, values))
         scores = self.made(f"MatMul ({queries}, {keys})")
         if form.flat:
-            scores = self.made(f"Unsqueeze ({scores}, {self.ints(0)})")
+            scores = self._unfolded(scores)
         if form.scale == "scores":
             scores = self.made(f"Div ({scores}, {self.constant('scale', np.float32(form.width**0.5))})")
         for mask in masks:
             scores = self.made(mask.replace("@", scores))
         found = self._mixed(self._softmax(scores), values)
-        target = self.made(f"Concat <axis = 0> ({self.ints(1)}, {self.tokens}, {self.ints(form.heads * form.width)})")
+        target = self.made(f"Concat <axis = 0> ({self.sequences}, {self.tokens}, {self.ints(form.heads * form.width)})")
         joined = self.made(f"Reshape ({found}, {target})")
         return self.made(f"Add ({joined}, {now})")
+
+    def _flattened(self, value: str) -> str:
+        """[batch, heads, ...] as [batch x heads, ...]."""
+        if not self.form.batched:
+            return self.made(f"Squeeze ({value}, {self.ints(0)})")
+        shape = self.made(f"Shape <start = 2> ({value})")
+        return self.made(f"Reshape ({value}, {self.made(f'Concat <axis = 0> ({self.ints(-1)}, {shape})')})")
+
+    def _unfolded(self, value: str) -> str:
+        """[batch x heads, ...] as [batch, heads, ...]."""
+        if not self.form.batched:
+            return self.made(f"Unsqueeze ({value}, {self.ints(0)})")
+        shape, heads = self.made(f"Shape <start = 1> ({value})"), self.ints(self.form.heads)
+        target = self.made(f"Concat <axis = 0> ({self.sequences}, {heads}, {shape})")
+        return self.made(f"Reshape ({value}, {target})")
 
     def _softmax(self, scores: str) -> str:
         if self.spoilt == "turned":
@@ -194,10 +219,10 @@ class Writer:
 
     def _mixed(self, found: str, values: str) -> str:
         if self.form.flat:
-            found = self.made(f"Squeeze ({found}, {self.ints(0)})")
+            found = self._flattened(found)
         mixed = self.made(f"MatMul ({found}, {values})")
         if self.form.flat:
-            mixed = self.made(f"Unsqueeze ({mixed}, {self.ints(0)})")
+            mixed = self._unfolded(mixed)
         return self.made(f"Transpose <perm = [0, 2, 1, 3]> ({mixed})")
 
 

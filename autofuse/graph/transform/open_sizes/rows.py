@@ -106,14 +106,16 @@ class GroupKind:
         return self.appends or (self.attention is not None and self.attention.more is not None)
 
 
-def check_rows(opened: OpenGraph) -> None:
+def check_rows(opened: OpenGraph, *, apart: bool = False) -> None:
     """InputError that names the first operator which mixes the rows of the open size, or may do so.
 
     An attention may: there is a kernel for all of it. So may a reduction over all rows, an operator that reads
-    nothing but a few of them, and one that appends some to a cache.
+    nothing but a few of them, and one that appends some to a cache. `apart`: nothing may.
     """
-    whole = {name for attention in attentions(opened) for name in attention.operators}
-    whole |= {operator.name for operator in opened.graph.operators if appends(opened, operator)}
+    whole: set[str] = set()
+    if not apart:
+        whole |= {name for attention in attentions(opened) for name in attention.operators}
+        whole |= {operator.name for operator in opened.graph.operators if appends(opened, operator)}
     for operator in opened.graph.operators:
         touched = [name for name in (*operator.inputs, *operator.outputs) if opened.has(name)]
         if not touched or operator.name in whole:
@@ -121,7 +123,7 @@ def check_rows(opened: OpenGraph) -> None:
         for name in touched:
             if name in opened.grids:
                 raise refused_grid(opened, name)
-        if picked_rows(opened, operator) is not None or reduces_rows(opened, operator):
+        if not apart and (picked_rows(opened, operator) is not None or reduces_rows(opened, operator)):
             continue
         if any(name and name not in opened.axes for name in operator.outputs):
             raise refused(opened.symbol, operator, "its result has rows no longer: it mixes them")

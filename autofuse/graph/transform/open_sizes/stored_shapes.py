@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.graph.transform.open_sizes.grid_graph import Extent
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis
+from autofuse.graph.transform.open_sizes.repeats import Repeats
 
 Array = NDArray[np.generic]
 
@@ -23,6 +24,7 @@ class OpenRows:
     `parts`: inputs of the graph that are the first part of a constant, which is given whole, and that constant.
     `caches`: tensors that are made by writing into the first input of their group, which is as long as they are.
     `base`: how much more than the open size it is that a call reads from its inputs, where none has just that size.
+    `repeats`: where there are several sequences; they stand in front of all axes of a tensor that each has of its own.
     """
 
     size: OpenSize
@@ -30,14 +32,27 @@ class OpenRows:
     parts: Mapping[str, Array] = field(default_factory=dict)
     caches: Collection[str] = ()
     base: int = 0
+    repeats: Repeats | None = None
 
     @property
     def bounds(self) -> dict[str, int]:
         """The symbol of the size, and the largest value that it has."""
-        return {"rows": self.size.high + self.base}
+        found = {"rows": self.size.high + self.base}
+        return found if self.repeats is None else {**found, "sequences": self.repeats.size.high}
 
     def shape(self, name: str, shape: Sequence[int], symbols: Sequence[Any]) -> tuple[Any, ...]:
         """How a tensor is stored, whose shape is `shape` but for its open axis."""
+        once = self._once(name, shape, symbols)
+        return (symbols[1], *once) if self.repeats is not None and name in self.repeats.own else once
+
+    def outside(self, name: str, shape: Sequence[int], symbols: Sequence[Any]) -> tuple[Any, ...]:
+        """The shape that an input or output has in the model."""
+        once = self._once(name, shape, symbols)
+        along = None if self.repeats is None or name not in self.repeats.own else self.repeats.axes[name]
+        return tuple(symbols[1] * extent if axis == along else extent for axis, extent in enumerate(once))
+
+    def _once(self, name: str, shape: Sequence[int], symbols: Sequence[Any]) -> tuple[Any, ...]:
+        """How a tensor of one sequence is stored."""
         where = self.axes.get(name)
         if where is None:
             return tuple(shape)
@@ -68,3 +83,7 @@ class OpenImages:
             part = symbols[extent.size] if extent.per == 1 else symbols[extent.size] // extent.per
             made[axis] = (part if extent.factor == 1 else part * extent.factor) + extent.more
         return tuple(made)
+
+    def outside(self, name: str, shape: Sequence[int], symbols: Sequence[Any]) -> tuple[Any, ...]:
+        """See OpenRows."""
+        return self.shape(name, shape, symbols)
