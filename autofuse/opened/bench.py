@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import product
 from pathlib import Path
 from statistics import geometric_mean
 
@@ -126,8 +127,8 @@ def bench_open(
 
 @dataclass(frozen=True)
 class _Over:
-    """The open `sizes` that are raced over: `forms` of the inputs at some of them, by what these are called; of
-    `images`, all sizes together."""
+    """The open `sizes` that are raced over: `forms` of the inputs at some of them, by what these are called. `images`:
+    whether they are those of images."""
 
     sizes: tuple[OpenSize, ...]
     forms: Mapping[int | str, dict[str, tuple[int, ...] | Constant]]
@@ -142,23 +143,28 @@ class _Over:
     def ends(self) -> tuple[int | str, int | str]:
         """The smallest and the largest."""
         low, high = ([getattr(size, end) for size in self.sizes] for end in ("low", "high"))
-        return ("x".join(map(str, low)), "x".join(map(str, high))) if self.images else (low[0], high[0])
+        return ("x".join(map(str, low)), "x".join(map(str, high))) if len(low) > 1 else (low[0], high[0])
 
 
 def _over(model: Path, sizes: Sequence[OpenSize], given: Given) -> _Over:
-    """What is raced over: images whose sizes all grow alike, or the values of one size."""
+    """What is raced over: the values of one size, images whose sizes all grow alike, or few and many sequences, short
+    and long ones."""
     opened = open_ones(sizes)
-    if not of_images(model, [size.name for size in opened]):
+    images = of_images(model, [size.name for size in opened])
+    if not images and len(opened) != 2:
         size = the_open_one(sizes)
         return _Over((size,), {count: form_at(model, sizes, count, given) for count in size.drawn()})
     drawn = [size.drawn() for size in opened]
     most = max(map(len, drawn))
+    if images:
+        points = [tuple(own[step * (len(own) - 1) // max(1, most - 1)] for own in drawn) for step in range(most)]
+    else:
+        points = list(product(*(sorted({own[0], own[len(own) // 2], own[-1]}) for own in drawn)))
     forms: dict[int | str, dict[str, tuple[int, ...] | Constant]] = {}
-    for step in range(most):
-        values = [own[step * (len(own) - 1) // max(1, most - 1)] for own in drawn]
+    for values in points:
         named = {size.name: value for size, value in zip(opened, values, strict=True)}
         forms["x".join(map(str, values))] = form_of(model, sizes, named, given)
-    return _Over(opened, forms, images=True)
+    return _Over(opened, forms, images)
 
 
 def _raced(

@@ -1,7 +1,7 @@
 """One random model with an open size: compiled once, and compared with ONNX Runtime at five sizes, at two threads.
 
-The size is a batch (of rows, sequences or maps) or a number of tokens. Some operators mix what lies along it: such a
-model must be refused, or be right all the same.
+The size is a batch (of rows, sequences or maps) or a number of tokens; or there are two, a batch of sequences of any
+number of tokens. Some operators mix what lies along it: such a model must be refused, or be right all the same.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from autofuse.measure.checking.tolerance import compare
 from experiments.random_graphs.check import LIMIT, Outcome, outcome_of
 
 LARGEST = 48
+MOST_SEQUENCES = 6
 CANCELLED = 2e-6
 """Error that rounding may leave where numbers of the order of one cancel out, whatever the range of what is left."""
 THREADS = 2
 MOST_STEPS = 8
 REFUSED = "refused"
-ROWS, SEQUENCES, MAPS, TOKENS = "rows", "sequences", "maps", "tokens"
+ROWS, SEQUENCES, MAPS, TOKENS, BATCHES = "rows", "sequences", "maps", "tokens", "batches of tokens"
 ALWAYS = ("unary", "own", "overall")
 TABLES = ("row", "product", "softmax", "norm", "join", "mean")
 KINDS = {
@@ -35,6 +36,7 @@ KINDS = {
     SEQUENCES: (*ALWAYS, *TABLES, "turn", "flat", "attention"),
     MAPS: (*ALWAYS, "channel", "conv", "depthwise", "pool", "average", "whole", "join_maps", "flat"),
     TOKENS: (*ALWAYS, *TABLES, "cut", "attention", "attention"),
+    BATCHES: (*ALWAYS, *TABLES, "cut", "shared", "own_factor", "attention", "attention"),
 }
 """Operators that leave what lies along the open size apart, attend over it or reduce it, by what the model is over."""
 MIXING = ("over", "reversed", "counted")
@@ -53,6 +55,7 @@ class OpenModel:
             SEQUENCES: ["n", 6, width],
             MAPS: ["n", width, 9, 8],
             TOKENS: [1, "n", width],
+            BATCHES: ["m", "n", width],
         }
         self.shape = shapes[self.over]
         self.first = list(self.shape)
@@ -73,9 +76,16 @@ class OpenModel:
         model.graph.initializer.extend(numpy_helper.from_array(np.asarray(a), name) for name, a in self.weights.items())
         return model
 
-    def input_at(self, size: int, seed: int) -> Array:
-        """An input of a size."""
-        shape = [size if one == "n" else int(one) for one in self.first]
+    @property
+    def sizes(self) -> dict[str, tuple[int, int]]:
+        """The ranges of its open sizes."""
+        several = {"m": (1, MOST_SEQUENCES)} if self.over == BATCHES else {}
+        return {**several, "n": (1, LARGEST)}
+
+    def input_at(self, size: int, seed: int, sequences: int = 1) -> Array:
+        """An input of a size, and of so many sequences."""
+        known = {"n": size, "m": sequences}
+        shape = [known[one] if isinstance(one, str) else one for one in self.first]
         return np.random.default_rng([seed, size]).standard_normal(shape).astype(np.float32)
 
     def constant(self, array: Any) -> str:
@@ -101,7 +111,9 @@ class OpenModel:
         kinds = KINDS[self.over] if len(self.shape) == len(self.first) else KINDS[ROWS]
         known = [kind for kind in kinds if kind != "split" or len(self.shape) == 2]
         kind = (
-            str(self.random.choice([*known * 12, *MIXING])) if self.over != TOKENS else str(self.random.choice(known))
+            str(self.random.choice([*known * 12, *MIXING]))
+            if self.over not in (TOKENS, BATCHES)
+            else str(self.random.choice(known))
         )
         getattr(self, f"_{kind}")()
 
@@ -220,10 +232,26 @@ class OpenModel:
 
     def _overall(self) -> None:
         """What is known of all rows together meets each of them."""
-        before, axis = self.now, 1 if self.over == TOKENS else 0
+        before, axis = self.now, 1 if self.over in (TOKENS, BATCHES) else 0
         kind = self.random.choice(["ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceL2"])
         self.add(f"{kind} <keepdims = 1> (@, {self.constant(np.array([axis]))})")
         self.add(f"Sub ({before}, @)")
+
+    def _shared(self) -> None:
+        """What each place has in all sequences: positions."""
+        table = self.weight(1, LARGEST, self._last())
+        ends = [self.constant(np.array([number])) for number in (0, 1)]
+        self.lines.append(f"t{self.count} = Shape <start = 1, end = 2> (@)".replace("@", self.now))
+        self.lines.append(f"p{self.count} = Slice ({table}, {ends[0]}, t{self.count}, {ends[1]})")
+        self.add(f"Add (@, p{self.count})")
+
+    def _own_factor(self) -> None:
+        """What each sequence has for all of its places: the first one scales the others."""
+        before = self.now
+        self.add(f"Gather <axis = 1> (@, {self.constant(np.array([0]))})")
+        self.add(f"MatMul (@, {self.weight(self._last(), self._last())})")
+        self.add("Tanh (@)")
+        self.add(f"Mul ({before}, @)")
 
     def _reversed(self) -> None:
         self.mixes = True
@@ -254,18 +282,19 @@ def _checked(made: OpenModel, seed: int, path: Path) -> Outcome:
     library, plan = path.with_suffix(".so"), str(made.random.choice(["best", "none"]))
     try:
         report = api.compile(
-            path, library, database=str(path.with_suffix(".db")), threads=THREADS, sizes={"n": (1, LARGEST)}, plan=plan
+            path, library, database=str(path.with_suffix(".db")), threads=THREADS, sizes=made.sizes, plan=plan
         )
     except InputError as error:
         state = REFUSED if made.mixes and "--sizes" in str(error) else "crash"
         return replace(facts, state=state, message=str(error))
     run, worst = api.load(library), 0.0
     for size in {1, LARGEST, *map(int, made.random.integers(2, LARGEST, 3))}:
-        x = made.input_at(size, seed)
+        sequences = int(made.random.integers(1, MOST_SEQUENCES + 1))
+        x = made.input_at(size, seed, sequences)
         (wanted,), (found,) = session.run(None, {"x": x}), run({"x": x})
         verdict = compare(np.asarray(found), np.asarray(wanted), LIMIT)
         if not verdict.ok and np.abs(np.asarray(found) - wanted).max(initial=0.0) > CANCELLED:
-            message = f"{made.over}, n = {size}, plan {plan}: {verdict.reason}"
+            message = f"{made.over}, n = {size}, m = {sequences}, plan {plan}: {verdict.reason}"
             return replace(facts, state="wrong", error=float(verdict.max_rel_error), message=message)
         worst = max(worst, float(verdict.max_rel_error)) if verdict.ok else worst
     return replace(facts, kernels=report.kernels, error=worst)

@@ -17,6 +17,7 @@ from autofuse.graph.loading.given.sizes import OpenSize, open_ones, the_open_one
 from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
 from autofuse.graph.transform.open_sizes.open_graph import (
+    ADVICE,
     OpenGraph,
     check_size,
     is_alike,
@@ -124,10 +125,11 @@ def _read_repeated(model: Path, given: Given, sizes: Sequence[OpenSize], told: P
             single = [replace(size, low=1, high=1) if size is outer else size for size in sizes]
             return replace(read_open(model, given, single, told), repeats=Repeats(outer, axes))
         except InputError as error:
-            reasons.append(f"{outer.name} as a number of sequences: {error}")
+            reason = str(error).removeprefix("--sizes: ").removesuffix(f"; {ADVICE}")
+            reasons.append(f"{outer.name} as a number of sequences: {reason}")
     raise InputError(
-        f"--sizes: {one.name} and {other.name} cannot stay open together; fix all but one, such as {other.name}="
-        f"{other.high}. {'; '.join(reasons)}"
+        f"--sizes: {one.name} and {other.name} cannot stay open together; fix one, such as {other.name}={other.high}, "
+        f"or {ADVICE}. {'; '.join(reasons)}"
     )
 
 

@@ -172,7 +172,11 @@ def test_a_further_size_may_be_fixed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("body", "sizes", "reason"),
     [
-        ("y = Relu (x)", {"n": (1, 4), "m": (1, 6)}, "n and m cannot stay open together; fix all but one, such as m=6"),
+        (
+            "y = Softmax <axis = 0> (x)",
+            {"n": (1, 4), "m": (1, 6)},
+            "n and m cannot stay open together; fix one, such as m=6.* n as .* Softmax .*; m as .* leading axis",
+        ),
         ("y = Relu (x)", {"n": 3, "m": (1, 6)}, "m cannot stay open at Relu .* it is not the leading axis of 'x'"),
         ("y = Relu (x)", {"n": (1, 4)}, "the shape of these inputs is not fixed"),
         ("y = Hardmax (x)", {"n": (1, 4), "m": 6}, "n cannot stay open at Hardmax .* only kernels of fixed sizes"),
