@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
+import onnxruntime
 import pytest
 
-from tests.compiler.open_sizes.models import built_over, check_over, write
+from autofuse import api
+from autofuse.backend.library.compiled import Library
+from autofuse.errors import InputError
+from tests.compiler.open_sizes.models import built_over, check_over, inputs_of, weight, write
 from tests.compiler.open_sizes.tokens import Form, written
 
 POINTS = [{"batch": batch, "tokens": tokens} for batch in (1, 2, 5) for tokens in (1, 3, 9, 16, 33, 40)]
@@ -33,3 +39,105 @@ def model_of(folder: Path, form: Form) -> Path:
 def test_attention_is_right_at_every_number_of_sequences_and_tokens(tmp_path: Path, name: str) -> None:
     model = model_of(tmp_path, FORMS[name])
     check_over(model, built_over(model, {"batch": (1, 5), "tokens": (1, 40)}), POINTS)
+
+
+MERGED = """
+merged (int64[batch, tokens] kind, int64[batch, tokens] mask) => (float[all, 24] y, float[batch, 7] pooled) {
+  shape = Shape (kind)
+  rows = Gather <axis = 0> (table, kind)
+  flat = Reshape (rows, wide)
+  y = Gemm (flat, w, b)
+  target = Concat <axis = 0> (shape, width)
+  apart = Reshape (y, target)
+  column = Unsqueeze (mask, two)
+  real = Cast <to = 1> (column)
+  kept = Mul (apart, real)
+  total = ReduceSum <keepdims = 0> (kept, one)
+  many = ReduceSum <keepdims = 0> (real, one)
+  least = Max (many, single)
+  mean = Div (total, least)
+  logits = MatMul (mean, v)
+  pooled = Softmax <axis = -1> (logits)
+}"""
+"""A sentence embedding that merges the sequences and their tokens: a mean with a mask, and a classifier."""
+MERGED_WEIGHTS = {
+    "table": weight(8, 16), "w": weight(16, 24), "b": weight(24), "v": weight(24, 7), "wide": np.array([-1, 16]),
+    "width": np.array([24]), "one": np.array([1]), "two": np.array([2]), "single": np.float32(1),
+}  # fmt: skip
+RANGES = {"batch": (1, 5), "tokens": (1, 40)}
+
+
+@pytest.fixture(scope="module")
+def merged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    model = write(tmp_path_factory.mktemp("merged") / "merged.onnx", MERGED, MERGED_WEIGHTS)
+    built_over(model, RANGES)
+    return model
+
+
+def test_sequences_may_be_merged_with_their_tokens(merged: Path) -> None:
+    check_over(merged, loaded(merged), POINTS)
+
+
+def test_a_session_names_both_sizes_and_counts_them(merged: Path) -> None:
+    session = api.Session(merged.with_suffix(".so"), record_sizes=True)
+    assert [one.shape for one in session.get_inputs()] == [("batch", "tokens"), ("batch", "tokens")]
+    assert [one.shape for one in session.get_outputs()] == [("batch*tokens", 24), ("batch", 7)]
+    for point in ({"batch": 2, "tokens": 3}, {"batch": 2, "tokens": 3}, {"batch": 1, "tokens": 40}):
+        session.run(None, inputs_of(merged, point))
+    assert session.recorded_sizes == {(1, 40): 1, (2, 3): 2}
+    assert api.library_check(merged.with_suffix(".so")).sizes == RANGES
+
+
+@pytest.mark.parametrize(
+    ("shapes", "reason"),
+    [
+        (((6, 8), (6, 8)), "batch is 6, the library takes 1 to 5"),
+        (((2, 41), (2, 41)), "tokens is 41, the library takes 1 to 40"),
+        (((2, 8), (3, 8)), r"'mask': shape \(3, 8\), the model takes \(batch, tokens\).* has batch 2 and tokens 8"),
+        (((2, 8), (2, 9)), r"'mask': shape \(2, 9\)"),
+    ],
+)
+def test_other_sizes_are_refused_by_name(merged: Path, shapes: tuple[tuple[int, int], ...], reason: str) -> None:
+    kind, mask = (np.ones(shape, np.int64) for shape in shapes)
+    with pytest.raises(InputError, match=reason):
+        loaded(merged)({"kind": kind, "mask": mask})
+
+
+def test_callers_with_different_sizes_run_side_by_side(merged: Path) -> None:
+    library, session = loaded(merged), onnxruntime.InferenceSession(merged)
+    feeds = [inputs_of(merged, {"batch": 1 + number % 5, "tokens": 1 + number * 7 % 40}) for number in range(40)]
+    with ThreadPoolExecutor(8) as pool:
+        for found, feed in zip(pool.map(library, feeds), feeds, strict=True):
+            for have, wanted in zip(found, session.run(None, feed), strict=True):
+                np.testing.assert_allclose(have, wanted, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("y = Softmax <axis = 0> (x)", "batch as a number of sequences: .*Softmax"),
+        ("y = CumSum (x, first)", "tokens cannot stay open at CumSum|batch cannot stay open at CumSum"),
+        ("m = ReduceMean <keepdims = 1> (x, zero); y = Sub (x, m)", "batch cannot stay open at ReduceMean"),
+        ("p = Slice (x, zero, one, zero); y = Add (x, p)", "batch cannot stay open at Slice"),
+        ("s = Shape (x); y = Expand (w, s)", "the output 'y' is the same for all"),
+    ],
+)
+def test_sequences_that_are_mixed_are_refused_by_name(tmp_path: Path, body: str, reason: str) -> None:
+    text = "g (float[batch, tokens, 6] x) => (float[batch, tokens, 6] y) { " + body.replace(";", "\n") + " }"
+    weights = {"zero": np.array([0]), "one": np.array([1]), "first": np.array(1), "w": weight(6)}
+    model = write(tmp_path / "mixed.onnx", text, weights)
+    with pytest.raises(InputError, match=f"batch and tokens cannot stay open together.*{reason}|{reason}"):
+        built_over(model, RANGES)
+
+
+def test_what_has_one_size_only_says_so(merged: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="batch and tokens stay open together in libraries of the format so only"):
+        api.compile(merged, tmp_path / "net.so", sizes=RANGES, format="c", database=str(tmp_path / "a.db"), threads=1)
+    with pytest.raises(InputError, match="the caches of one sequence; fix one of batch and tokens"):
+        built_over(merged, RANGES, caches={"pooled": "kind"})
+
+
+def loaded(model: Path) -> Library:
+    library = api.load(model.with_suffix(".so"))
+    assert isinstance(library, Library)
+    return library
