@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -13,7 +14,7 @@ from autofuse.environment.worth import MORE_TIME, NOT_ASKED, WATERFALL, OpenQues
 from autofuse.measure.networks.judgement import WHOLE_LIMIT
 from autofuse.measure.networks.libraries import Model
 from autofuse.search.budget.budget import Budget, now
-from autofuse.search.budget.time_budget import COMPOSE_S, LITTLE_FUSION, limited, loosely_held
+from autofuse.search.budget.time_budget import COMPOSE_S, GOING_ON, LITTLE_FUSION, SLACK, limited, loosely_held
 from autofuse.search.composition.composer import report_now
 from autofuse.search.finals.ending import conclude
 from autofuse.search.finals.finale import Estimates, Reserve
@@ -134,15 +135,17 @@ class ModelSession:
         lab, standing = self.search.lab, self.search.standing
         return Finals(lab, standing, self.model, self.folder, self._estimates(race_s))
 
-    def conclude(self, budget: Budget, race_s: float | None = None) -> TuneResult | None:
+    def conclude(self, budget: Budget, race_s: float | None = None, goes_on: bool = False) -> TuneResult | None:
         """Builds the finalists, measures them whole, and records the choice; None when somebody asked for a stop.
 
-        `race_s`: seconds of measuring (None: those that the session's budget sets).
+        `race_s`: seconds of measuring (None: those that the session's budget sets). `goes_on`: what is left of the
+        budget, where the finalists were soon decided, is searched in, and they are measured again.
         """
         self.state = "failed"
+        go_on = partial(self._go_on, budget) if goes_on and budget.left() < float("inf") else _ended
         try:
             compose(self.search, budget.part(COMPOSE_S), measure=False)
-            verdict = conclude(self.finals(race_s), budget)
+            verdict = conclude(self.finals(race_s), budget, go_on)
         except KeyboardInterrupt:
             self.state = "interrupted"
             raise
@@ -151,6 +154,20 @@ class ModelSession:
             return None
         self.state = "finished"
         return self._result(verdict)
+
+    def _go_on(self, budget: Budget, verdict: Verdict, took_s: float) -> bool:
+        """Searches on from what was chosen, in what is left before the finalists are measured again."""
+        decided = verdict.decision is not None and verdict.decision.settled
+        if not decided or budget.left() < GOING_ON * took_s:
+            return False
+        self.search.standing.keep(verdict.plan, verdict.name)
+        reserve = self.reserve()
+        before = self.counts.measured
+        self.advance(budget.keeping(lambda: max(SLACK * took_s, reserve.least_s()) + self.estimates.alone_race_s))
+        if self.counts.measured == before or budget.stopped():
+            return False
+        compose(self.search, budget.part(COMPOSE_S), measure=False)
+        return True
 
     def _result(self, verdict: Verdict) -> TuneResult:
         evidence, standing, counts = self.search.evidence, self.search.standing, self.counts
@@ -222,6 +239,11 @@ class ModelSession:
         if self.alone:
             found[ALONE] = self.alone
         return found
+
+
+def _ended(_verdict: Verdict, _took_s: float) -> bool:
+    """Nothing is searched after the first verdict."""
+    return False
 
 
 def _decision(verdict: Verdict) -> ChoiceDecision | None:

@@ -65,7 +65,7 @@ def tune(model: Path, place: Place, request: SearchRequest, since: float | None 
     thread_count(place.threads, asked)
     with open_database(place.database) as base, open_session(model, base, place, request, asked=asked) as opened:
         opened.advance(budget.keeping(opened.reserve(finale_most_s(request.budget_s))), request.trials)
-        result = None if budget.stopped() else opened.conclude(budget)
+        result = None if budget.stopped() else opened.conclude(budget, goes_on=request.trials is None)
         if result is None:
             raise KeyboardInterrupt
         return replace(result, front=_front(opened)) if request.pareto else result

@@ -16,10 +16,10 @@ from autofuse.search.budget.budget import Budget
 from autofuse.search.budget.time_budget import (
     BATCH,
     FIRST_CANDIDATE_S,
+    FIXED,
     FLIPS_AHEAD,
     IDLE_TRIALS,
     LITTLE_FUSION,
-    PAPER,
     PLANNING_S,
     PLANS_AT_ONCE,
 )
@@ -87,7 +87,7 @@ def _bytes(graph: Graph, decision: Decision) -> float:
 
 
 def _fixed_plans(search: Search, budget: Budget) -> None:
-    for name in (*LITTLE_FUSION, PAPER):
+    for name in (*LITTLE_FUSION, *FIXED):
         plan = search.standing.baselines.get(name)
         missing = search.evidence.missing(plan) if plan is not None else []
         if plan is not None and missing:

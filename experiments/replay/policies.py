@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from autofuse.environment.named_plans import named_plan
 from autofuse.search.budget.budget import Budget
-from autofuse.search.budget.time_budget import LITTLE_FUSION, PAPER
+from autofuse.search.budget.time_budget import FIXED, LITTLE_FUSION
 from autofuse.search.phases.phases import search_all
 from autofuse.search.phases.questions import Search, plan_search
 from experiments.replay.former import in_phases
@@ -33,7 +33,7 @@ def one_at_a_time(search: Search, budget: Budget) -> None:
 
 def at_random(search: Search, budget: Budget) -> None:
     """The control: any candidate of any group of the fixed plans and of every changed decision, drawn by chance."""
-    planned = [named_plan(search.evidence.graph, name) for name in (*LITTLE_FUSION, PAPER)]
+    planned = [named_plan(search.evidence.graph, name) for name in (*LITTLE_FUSION, *FIXED)]
     planned += [flip.plan for flip in plan_search(search, budget).flips(ALL)]
     for plan in planned:
         search.evidence.admit(plan)

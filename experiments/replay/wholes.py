@@ -21,7 +21,7 @@ from autofuse.database.database import ProfilingDatabase, open_database
 from autofuse.errors import AutofuseError
 from autofuse.fusion.plan import FusionPlan
 from autofuse.graph.key import graph_key
-from autofuse.search.finals.early import DEVIATIONS
+from autofuse.search.finals.learning import DEVIATIONS
 from autofuse.search.schedules.beyond_sums import BeyondSums, Whole
 from autofuse.search.schedules.evidence import SearchEvidence
 from autofuse.values.names import UNTUNED

@@ -95,3 +95,43 @@ def test_waiting_for_a_core_is_counted():
         os.sched_setaffinity(0, allowed)
         rival.kill()
         rival.wait()
+
+
+LISTENER_BESIDE_A_WORKER = """
+import os, threading, time
+from autofuse.measure.timing.clock import listening, waited_ns
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+ready = threading.Event()
+def busy(listens):
+    if listens:
+        listening()
+    ready.set()
+    end = time.monotonic() + 0.6
+    while time.monotonic() < end:
+        sum(range(1000))
+def waited_beside(listens):
+    ready.clear()
+    thread = threading.Thread(target=busy, args=(listens,))
+    thread.start()
+    ready.wait()
+    before = waited_ns()
+    time.sleep(0.3)
+    found = waited_ns() - before
+    thread.join()
+    return found
+rival = os.fork()
+if not rival:
+    while True:
+        pass
+try:
+    computing, listener = waited_beside(False), waited_beside(True)
+finally:
+    os.kill(rival, 9)
+assert computing > 5 * listener, (computing, listener)
+"""
+
+
+@linux
+def test_what_only_listens_may_wait_for_a_core_and_disturbs_no_timing():
+    done = subprocess.run([sys.executable, "-c", LISTENER_BESIDE_A_WORKER], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from autofuse.measure.networks.bench import OUT_OF_TIME, ContenderResult
 from autofuse.measure.networks.libraries import NO_TIME
 from tests.search.conftest import SyntheticDevice
 
@@ -25,7 +26,7 @@ class World:
     `load_s`, `reference_s`: opening. `candidate_s`: building and timing a candidate. `kernel_s`: a kernel of a whole
     library, and `told_s`, what the builds of candidates let expect of one. `start_s`: a process that builds. `run_s`:
     loading and checking a library. `cores`: builds side by side. `crowding`: how many times as long as alone each step
-    takes on this machine; all of these are as long as they are in it.
+    takes on this machine; all of these are as long as they are in it. `decided_s`: after which a race is decided.
     """
 
     load_s: float = 1.0
@@ -37,6 +38,7 @@ class World:
     run_s: float = 2.0
     cores: int = 1
     crowding: float = 1.0
+    decided_s: float = float("inf")
     now: float = 0.0
     built: list[str] = field(default_factory=list)
 
@@ -85,8 +87,9 @@ class SlowDevice(SyntheticDevice):
         for contender in contenders:
             if self.world.take(self.world.run_s, left):
                 loaded.append(contender)
-        self.world.take(budget_s, left)
-        return super().race(loaded) if loaded else {}
+        self.world.take(min(budget_s, self.world.decided_s), left)
+        late = ContenderResult(None, None, None, None, False, error=OUT_OF_TIME)
+        return {**dict.fromkeys((one.name for one in contenders), late), **(super().race(loaded) if loaded else {})}
 
     def outputs(self, library: Path, inputs: Mapping[str, Any], left: Any = lambda: float("inf")) -> list[Any]:
         self.world.take(self.world.run_s, left)
@@ -99,6 +102,7 @@ def put_in_place(world: World, monkeypatch: pytest.MonkeyPatch) -> SlowDevice:
     monkeypatch.setattr("autofuse.search.tune.open_runner", made)
     monkeypatch.setattr("autofuse.search.finals.finals.build_libraries", made.build)
     monkeypatch.setattr("autofuse.search.tune.available_cores", lambda: world.cores)
+    monkeypatch.setattr("autofuse.search.phases.phases.FIXED", ())  # its one kernel would take a single `kernel_s`
 
     def sleep(seconds: float) -> None:
         world.now += seconds

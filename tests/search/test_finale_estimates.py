@@ -14,7 +14,9 @@ from autofuse.search.budget.time_budget import LINK_S, LINKED_KERNEL_S
 from autofuse.search.finals.finale import OBJECTS, Estimates, Opening
 
 
-def estimates(folder: Path, codes: Mapping[str, str], best: Mapping[str, str | None]) -> Estimates:
+def estimates(
+    folder: Path, codes: Mapping[str, str], best: Mapping[str, str | None], doubted: float = 1.0
+) -> Estimates:
     """Of a search with two workloads, whose candidates took 0.5 and 1.5 s to build."""
     searches = {
         name: SimpleNamespace(bound=SimpleNamespace(workload=name), best=best[name], build_s=build_s)
@@ -22,7 +24,9 @@ def estimates(folder: Path, codes: Mapping[str, str], best: Mapping[str, str | N
     }
     seen = SimpleNamespace(seen=lambda workload, schedule: codes.get(f"{workload}-{schedule}", ""))
     environment = SimpleNamespace(target=None, codes=seen)
-    evidence: Any = SimpleNamespace(searches=searches, of=lambda _: list(searches.values()), environment=environment)
+    evidence: Any = SimpleNamespace(
+        searches=searches, of=lambda _: list(searches.values()), environment=environment, doubted_share=doubted
+    )
     return Estimates.of(evidence, Opening(1.0, 1.0), 2, 60.0, folder)
 
 
@@ -74,3 +78,13 @@ def test_no_race_goes_without_what_is_compiled_untuned(
         search.rule = None  # type: ignore[misc]
     plans: Any = {name: SimpleNamespace() for name in ("default", "search", "untuned", "none")}
     assert found.finale(plans, allowed_s, built).names == names
+
+
+def test_where_times_are_trusted_less_is_kept_for_the_race(tmp_path: Path) -> None:
+    plans: Any = {name: SimpleNamespace() for name in ("default", "search", "composed", "none")}
+    noisy, quiet = (
+        estimates(tmp_path, {}, {"a": None, "b": None}, doubted).finale(plans, 600.0) for doubted in (0.5, 0.1)
+    )
+    assert quiet.names == noisy.names == tuple(plans)
+    assert quiet.race_s < noisy.race_s / 2
+    assert quiet.seconds < noisy.seconds

@@ -92,6 +92,30 @@ def test_with_time_enough_nothing_is_left_out(run: Tune, device: SlowDevice, wor
     assert all(time.median_us is not None for time in result.plans.values())
 
 
+def test_where_the_finalists_are_soon_decided_the_search_goes_on_from_what_won(
+    run: Tune, device: SlowDevice, world: World, layers: Path, tmp_path: Path
+) -> None:
+    world.kernel_s, world.start_s, world.run_s, world.decided_s = 0.1, 0.5, 0.2, 2.0
+    told: list[tuple[str, int]] = []
+    result = run(
+        layers, budget_s=200.0, space=str(wide(tmp_path)), progress=lambda state: told.append((state.phase, state.ok))
+    )
+    phases = [phase for phase, before in zip(told[1:], told, strict=False) if phase[0] != before[0]]
+    names = [phase for phase, _ in phases]
+    first, last = names.index("confirming"), len(names) - 1 - names[::-1].index("confirming")
+    assert "search" in names[first:last], names
+    assert phases[last][1] > phases[first][1], "something was measured in between"
+    assert world.built.count(result.chosen) > 1 or result.chosen == "previous", "what was chosen was raced again"
+    assert world.now <= allowed_s(200.0)
+
+
+def wide(folder: Path) -> Path:
+    """A space with more schedules than there is time for."""
+    path = folder / "wide.toml"
+    path.write_text("schema = 1\n", encoding="utf-8")
+    return path
+
+
 def test_with_less_fewer_finalists_are_built_and_the_rest_is_named(
     run: Tune, device: SlowDevice, world: World, layers: Path
 ) -> None:

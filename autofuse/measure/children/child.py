@@ -24,6 +24,7 @@ from autofuse.measure.children.messages import (
     known,
     unframed,
 )
+from autofuse.measure.timing.clock import listening
 from autofuse.values.outputs import FULL_DISK
 from autofuse.values.processes import LOST_PARENT, follow_parent, lower_limit
 
@@ -103,6 +104,7 @@ def _short(error: Exception) -> str:
 
 
 def _read(requests: queue.SimpleQueue[bytes]) -> None:
+    listening()
     buffer = bytearray()
     while True:
         try:

@@ -78,15 +78,26 @@ class Clock:
         return ratio
 
 
+_LISTENING: set[int] = set()
+"""Threads of this process that compute nothing."""
+
+
+def listening() -> None:
+    """Says that the calling thread computes nothing from now on: it hears what others say, and may wait for a core
+    while they compute on it."""
+    _LISTENING.add(threading.get_native_id())
+
+
 def waited_ns() -> int:
-    """Nanoseconds that threads of this process have been ready but not running, since they started.
+    """Nanoseconds that threads of this process which compute have been ready but not running, since they started.
 
     Linux counts it per thread (`schedstat`: run delay). Elsewhere: wall time minus this thread's CPU time,
     which only differences of calls within a busy stretch give meaning to.
     """
     if sys.platform == "linux":
         try:
-            return sum(int((task / "schedstat").read_text().split()[1]) for task in Path("/proc/self/task").iterdir())
+            tasks = [task for task in Path("/proc/self/task").iterdir() if int(task.name) not in _LISTENING]
+            return sum(int((task / "schedstat").read_text().split()[1]) for task in tasks)
         except (OSError, ValueError, IndexError):
             pass
     return time.perf_counter_ns() - time.thread_time_ns()

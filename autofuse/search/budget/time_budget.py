@@ -7,7 +7,8 @@ from autofuse.values.names import NO_FUSION, TVM_PARTITION
 
 LITTLE_FUSION = (NO_FUSION, TVM_PARTITION)
 """Fixed plans that are measured whole at the end in any case; their groups alone only when there is time."""
-PAPER = "dnnfusion"
+FIXED = ("dnnfusion", "always")
+"""Other fixed plans, which are finalists where all their groups were measured and they are among the best."""
 BATCH = 8
 FINALS_SHARE = 0.2
 PLANS_AT_ONCE, FLIPS_AHEAD = 6, 24
@@ -57,6 +58,8 @@ FINALISTS = 4
 """Plans that are measured whole, where there is time for so many."""
 FINALE_SHARE = 0.5
 """Part of a budget that building, checking and measuring the finalists whole may take at most."""
+GOING_ON = 1.5
+"""A search goes on after its finalists were decided where so many times the seconds are left that this took."""
 MOST_FOR_ONE = 1.6
 """So many times as much is kept for a single finalist where not even one fits in that part."""
 SLACK = 1.1
@@ -79,6 +82,9 @@ MOST_RACE = 5.0
 """A race that is not decided goes on for so many times the seconds that it was given, while the budget lasts."""
 LEAST_RACE_S, LEAST_TURN_S = 6.0, 0.5
 """The shortest race that says anything: less where few finalists, with so many seconds for each, take turns in it."""
+QUIET, QUIET_RACE = 0.25, 0.3
+"""Where no more than the first part of the times is doubted, a race needs this part of the seconds that are kept for
+one in noise: 1.5 to 3 s of six finalists on a core of its own."""
 PRESSED = 0.5
 """Part of the race's seconds that is kept where there is not time for all finalists: one more of them is worth more."""
 ALONE_S = 2.0

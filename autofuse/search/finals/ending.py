@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -15,15 +16,34 @@ from autofuse.search.finals.numerical_gate import right_as_a_whole
 from autofuse.search.finals.recording import record_choice
 from autofuse.search.finals.verdict import Verdict
 
+GoOn = Callable[[Verdict, float], bool]
+"""Searches on after a verdict that took so many seconds; whether anything came of it that another one may tell."""
 
-def conclude(finals: Finals, budget: Budget) -> Verdict | None:
+
+def conclude(finals: Finals, budget: Budget, go_on: GoOn) -> Verdict | None:
     """Measures as many finalists whole as the budget has time for, records them and the choice; None when stopped.
 
-    At the very end the choice is raced against ONNX Runtime alone, for which a little time is kept.
+    Once more after each time that the search could `go_on`, which it may where the finalists were soon decided. At the
+    very end the choice is raced against ONNX Runtime alone, for which a little time is kept.
     Libraries are built, run and checked in child processes only. Where there is no time for even one, the choice is
     the plan of an earlier run, or the best by the times of its kernels, or the default: said so, and nothing is thrown.
     """
-    whole, budget = budget, budget.before(finals.estimates.alone_race_s)
+    before_alone = budget.before(finals.estimates.alone_race_s)
+    while True:
+        started = budget.now()
+        verdict = _decided(finals, before_alone)
+        if verdict is None:
+            return None
+        alone = AloneRace.of(finals, verdict)
+        # A plan may have won with schedules that no candidate of its own has tried: `compile` wants to find them.
+        finals.lab.measure_first(finals.evidence.missing(verdict.plan), before_alone)
+        record_choice(finals.lab, verdict)
+        if not go_on(verdict, budget.now() - started):
+            return verdict if alone is None else replace(verdict, alone=alone.run(budget))
+
+
+def _decided(finals: Finals, budget: Budget) -> Verdict | None:
+    """The verdict on the plans that are worth measuring whole now; None when somebody asked for a stop."""
     wished = wishes(finals.standing)
     need_s = finals.estimates.finale(wished, budget.left()).seconds
     finals.standing.phase, finals.standing.ends_at = "confirming", budget.now() + need_s
@@ -37,10 +57,4 @@ def conclude(finals: Finals, budget: Budget) -> Verdict | None:
         if not budget.stopped():
             raise
         return None
-    if budget.stopped():
-        return None
-    alone = AloneRace.of(finals, verdict)
-    # A plan may have won with schedules that no candidate of its own has tried; `compile` wants to find them measured.
-    finals.lab.measure_first(finals.evidence.missing(verdict.plan), budget)
-    record_choice(finals.lab, verdict)
-    return verdict if alone is None else replace(verdict, alone=alone.run(whole))
+    return None if budget.stopped() else verdict

@@ -13,6 +13,7 @@ from autofuse.search.budget.time_budget import (
     ALONE_S,
     CHECK_S,
     FINALISTS,
+    FIXED,
     KERNEL_S,
     LEAST_RACE_S,
     LEAST_TURN_S,
@@ -21,6 +22,8 @@ from autofuse.search.budget.time_budget import (
     LITTLE_FUSION,
     MOST_FOR_ONE,
     PRESSED,
+    QUIET,
+    QUIET_RACE,
     RECORD_S,
     SLACK,
     START_S,
@@ -37,7 +40,7 @@ BEFORE_UNTUNED = 2
 """The default and the best plan go before what would be compiled untuned, where there is not time for all."""
 HOPELESS = 2.5
 """A plan whose composed time is so many times the best one's is not built whole (plan "none" always is)."""
-SIMPLER = (UNTUNED, "default", TVM_PARTITION, "dnnfusion", "previous", "model", "search", "composed", "none")
+SIMPLER = (UNTUNED, "default", TVM_PARTITION, *FIXED, "previous", "model", "search", "composed", "none")
 """Names of plans, the simplest first."""
 
 
@@ -131,7 +134,7 @@ class Estimates:
         steps will.
         """
         builds = {name: 0.0 if name in built else pace * self.build_s(plan, name) for name, plan in plans.items()}
-        kept, race_s = list(plans), self.race_s
+        kept, race_s = list(plans), max(self.least_race_s(len(plans)), self.expected_race_s)
         if self._seconds(list(builds.values()), race_s, pace) > allowed_s:
             kept = []
             for name in plans:
@@ -145,6 +148,12 @@ class Estimates:
         seconds = self._seconds([builds[name] for name in kept], race_s, pace)
         after_s = self.least_race_s(len(kept)) + steps_s
         return Finale(tuple(kept), builds, left_out, race_s if kept else 0.0, after_s, seconds)
+
+    @property
+    def expected_race_s(self) -> float:
+        """Seconds of timing finalists that are kept: few where nearly all times so far are trusted, for there a race is
+        soon decided, and one that is not goes on while the budget lasts."""
+        return self.race_s * (QUIET_RACE if self.evidence.doubted_share <= QUIET else 1.0)
 
     def early_s(self, plans: Mapping[str, FusionPlan], race_s: float) -> float:
         """Seconds that building, checking and timing some plans takes while the search goes on."""
@@ -199,14 +208,8 @@ def wishes(standing: Standing) -> dict[str, FusionPlan]:
     """
     evidence, plans = standing.evidence, standing.plans()
     possible = {name: plan for name, plan in plans.items() if not _hopeless(evidence, plan)}
-    if not possible:
-        failed = [search for search in evidence.searches.values() if search.best_us is None]
-        raise PlanError(
-            f"no plan has a time for all its groups; {len(failed)} of {len(evidence.searches)} could not be "
-            f"built and checked: {failures_of(failed)}"
-        )
     composed = {name: evidence.expected_us(plan) or float("inf") for name, plan in possible.items()}
-    best_us = min(composed.values())
+    best_us = min(composed.values(), default=float("inf"))
     timed = [name for name in possible if composed[name] <= HOPELESS * best_us < float("inf")]
     timed = sorted(timed, key=lambda name: (composed[name], complexity(name)))
     rivals = [name for name in timed if name not in LITTLE_FUSION][: FINALISTS - 1]
@@ -216,6 +219,12 @@ def wishes(standing: Standing) -> dict[str, FusionPlan]:
     for name in order:
         if name in possible:
             once.setdefault(possible[name].key, name)
+    if not once:
+        failed = [search for search in evidence.searches.values() if search.best_us is None]
+        raise PlanError(
+            f"no plan has a time for all its groups; {len(failed)} of {len(evidence.searches)} could not be "
+            f"built and checked: {failures_of(failed)}"
+        )
     found = [(name, possible[name]) for name in once.values()]
     if "default" in possible and evidence.is_tuned(possible["default"]):
         found.insert(BEFORE_UNTUNED, (UNTUNED, possible["default"]))

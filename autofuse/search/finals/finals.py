@@ -17,6 +17,7 @@ from autofuse.measure.networks.libraries import NO_TIME, Model, Order, build_lib
 from autofuse.search.budget.budget import Budget
 from autofuse.search.budget.time_budget import MOST_RACE
 from autofuse.search.finals.finale import OBJECTS, Estimates, Finale, complexity, preferred, schedules_of
+from autofuse.search.finals.learning import learn
 from autofuse.search.finals.numerical_gate import tiles_taken
 from autofuse.search.finals.verdict import LATE, Verdict
 from autofuse.search.lab.lab import Lab
@@ -66,6 +67,7 @@ def measured_whole(finals: Finals, plans: Mapping[str, FusionPlan], budget: Budg
     evidence, base = finals.evidence, finals.base(plans)
     results, problems = race_whole(finals, plans, budget)
     record_whole(finals.lab, plans, results)
+    learn(evidence, {name: plan for name, plan in plans.items() if name != UNTUNED}, results)
     times = {
         name: _time(evidence, name, plan, results.get(name), results.get(base), problems.get(name, ""))
         for name, plan in plans.items()

@@ -16,9 +16,9 @@ from autofuse.search.budget.budget import Budget
 from autofuse.search.budget.time_budget import (
     ASKING_SHARE,
     BATCH,
+    FIXED,
     LITTLE_FUSION,
     NAMING_S,
-    PAPER,
     UNKNOWN_US,
 )
 from autofuse.search.phases.questions import Search, likely_next, plan_search, questions, try_flips
@@ -72,7 +72,7 @@ def measure_baselines(search: Search, budget: Budget, counted: Budget) -> None:
     measure_baseline(search, "default", budget)
     if evidence.composed_us(default) is None:
         _refuse_hopeless(search, default)
-    fixed = LITTLE_FUSION if evidence.space.fusion.exact else (*LITTLE_FUSION, PAPER)  # it folds BatchNormalizations
+    fixed = LITTLE_FUSION if evidence.space.fusion.exact else (*LITTLE_FUSION, *FIXED)  # they fold BatchNormalizations
     for name in fixed:
         name_baseline(search, name, budget)
     measure_advised(search, counted)

@@ -22,6 +22,7 @@ from autofuse.search.budget.time_budget import (
     EARLY_PLANS,
     EARLY_SHARE,
     FIRST_CANDIDATE_S,
+    FIXED,
     FIXED_GAIN,
     FLIPS_AHEAD,
     IDLE_TRIALS,
@@ -30,7 +31,6 @@ from autofuse.search.budget.time_budget import (
     LEAST_OF_FIRST,
     LITTLE_FUSION,
     NEAR,
-    PAPER,
     PLANNING_S,
     PLANS_AT_ONCE,
     RIVAL_SHARE,
@@ -71,7 +71,7 @@ def questions(search: Search, budget: Budget) -> list[Question]:
     """Everything that may be measured next, with what it is expected to gain and to cost."""
     found = [_better_schedules(search), _changed_plans(search, budget), _composition(search), _doubted_winners(search)]
     found.append(_whole_networks(search, budget))
-    found += [_fixed_plan(search, name) for name in (*LITTLE_FUSION, PAPER)]
+    found += [_fixed_plan(search, name) for name in (*LITTLE_FUSION, *FIXED)]
     return [one for one in found if one is not None]
 
 
@@ -155,7 +155,8 @@ def _fixed_plan(search: Search, name: str) -> Question | None:
     part = missing[:BATCH]
     gain_us = FIXED_GAIN * (search.standing.best_us() or 0.0) * len(part) / len(missing)
     cost_s, ask = len(part) * _candidate_s(search), partial(measure_groups, search, plan, part)
-    return Question("fixed plans", gain_us, cost_s, ask, owed=name in LITTLE_FUSION, first=part)
+    owed = name in LITTLE_FUSION or len(missing) <= BATCH
+    return Question("fixed plans", gain_us, cost_s, ask, owed=owed, first=part)
 
 
 def measure_groups(search: Search, plan: FusionPlan, missing: Sequence[WorkloadSearch], budget: Budget) -> None:

@@ -50,6 +50,10 @@ class Counts:
         return self.ok + self.failed
 
 
+ENOUGH_TO_TELL = 5
+"""Candidates of which it is asked how many times are doubted."""
+
+
 @dataclass
 class SearchEvidence:
     """The evidence on one model on one device. Nothing is measured here: `autofuse.search.lab.lab.Lab` does that.
@@ -249,6 +253,11 @@ class SearchEvidence:
     def doubts(self, search: WorkloadSearch, schedule: Schedule) -> bool:
         """Whether the time of a candidate is not trusted."""
         return (search.key, schedule_text(schedule)) in self.untrusted
+
+    @property
+    def doubted_share(self) -> float:
+        """Part of the candidates of this run whose times are not trusted; 1 while there are too few to tell."""
+        return len(self.untrusted) / self.counts.ok if self.counts.ok >= ENOUGH_TO_TELL else 1.0
 
     def share(self, search: WorkloadSearch, schedule: Schedule) -> None:
         """A new best is a good guess for workloads with the same anchor."""

@@ -13,6 +13,7 @@ from autofuse.search.progress import PHASES
 from autofuse.search.schedules.evidence import SearchEvidence
 from autofuse.search.schedules.prospects import Prospect, prospects
 from autofuse.search.schedules.schedule_search import WorkloadSearch
+from autofuse.values.names import UNTUNED
 
 if TYPE_CHECKING:
     from autofuse.search.composition.composer import Composed
@@ -99,6 +100,16 @@ class Standing:
         if self.best is None:
             return ()
         return prospects(list(self.evidence.searches.values()), self.evidence.weights(self.best))
+
+    def keep(self, plan: FusionPlan, name: str) -> None:
+        """Goes on from a plan that was chosen as `name` by a race that decided it: it stays unless it is beaten."""
+        same = (known for known, other in self.baselines.items() if other.key == plan.key)
+        self.previous = next(same, "previous")
+        self.baselines[self.previous] = plan
+        self.decided_before = name != UNTUNED  # it comes first by itself
+        self.ends_at = None
+        if name != UNTUNED:
+            self.best = plan
 
     def consider(self, plan: FusionPlan) -> bool:
         """Makes `plan` the best when its groups are faster together; the search goes on from there.
