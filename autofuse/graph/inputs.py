@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from autofuse.graph.mapping import names
 from autofuse.graph.model import Graph, Operator, Tensor
 from autofuse.graph.own.recurrence import LENGTHS
+from autofuse.graph.own.rounding import rounded
 
 MASK_DENSITY = 0.9
 _IMAGE_DTYPES = ("uint8",)
@@ -65,13 +66,15 @@ def generate_inputs(graph: Graph, seed: int) -> dict[str, NDArray[np.generic]]:
 
     Floats are standard normal. An integer that (or a float whose integral value) indexes a table is
     uniform over its range (see the module); other bool and integer inputs are masks: ones with
-    probability 0.9, the first element of each row always set; uint8 is uniform (an image).
+    probability 0.9, the first element of each row always set; uint8 is uniform (an image). Inputs that are bfloat16 for
+    callers are float32 numbers that are such.
     """
     ranges = index_ranges(graph)
     made: dict[str, NDArray[np.generic]] = {}
     for number, name in enumerate(graph.inputs):
         generator = np.random.default_rng((seed, number))
-        made[name] = _values(graph.tensors[name], ranges.get(name), generator)
+        values = _values(graph.tensors[name], ranges.get(name), generator)
+        made[name] = rounded(values) if name in graph.halves else values
     return made
 
 

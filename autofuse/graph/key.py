@@ -17,7 +17,10 @@ def graph_key(graph: Graph) -> str:
         [op.name, op.domain, op.op_type, list(op.inputs), list(op.outputs), _attributes(op.attributes)]
         for op in graph.operators
     ]
-    tensors = [[t.name, list(t.shape), t.dtype, t.name in graph.constants] for t in graph.tensors.values()]
+    tensors = [
+        [t.name, list(t.shape), graph.dtype_for_callers(t.name), t.name in graph.constants]
+        for t in graph.tensors.values()
+    ]
     body = [list(graph.inputs), list(graph.outputs), operators, sorted(tensors), graph.opset]
     return hashlib.sha256(json.dumps(body, separators=(",", ":")).encode()).hexdigest()
 

@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from autofuse.graph.own.rounding import BFLOAT16
+
 AttributeValue = int | float | str | bytes | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
 
 
@@ -85,7 +87,9 @@ class Graph:
     """A graph: operators in topological order over named tensors; constants hold their values.
 
     Every tensor that an operator reads or writes stands in `tensors`; a constant stands in
-    `constants` too. Graph inputs and outputs keep the model's order and names.
+    `constants` too. Graph inputs and outputs keep the model's order and names. `halves`: those that are bfloat16 for
+    whoever calls the model; in the graph they are float32, and hold nothing but bfloat16. `widened`: the model computes
+    in bfloat16, for which ONNX Runtime has hardly a kernel.
     """
 
     name: str
@@ -96,6 +100,12 @@ class Graph:
     constants: Mapping[str, NDArray[np.generic]]
     opset: int
     origin: Origin = field(default_factory=Origin)
+    halves: frozenset[str] = frozenset()
+    widened: bool = False
+
+    def dtype_for_callers(self, name: str) -> str:
+        """Element type of an input or output for whoever calls the model."""
+        return BFLOAT16 if name in self.halves else self.tensors[name].dtype
 
     @cached_property
     def by_name(self) -> Mapping[str, Operator]:

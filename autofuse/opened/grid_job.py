@@ -129,6 +129,9 @@ def grid_plan(context: Context, read: GridModel, chosen: FoundPlan) -> GridPlan:
     base, twins, _ = points(read.opened.sizes)
     realised = {point: Lowering(read.opened.at(point), target).realised(checked.plan) for point in twins}
     opened = grid_graph(read.opened.sizes, base, lowered.graph, realised)
+    if opened.graph.halves:
+        reason = "images of open sizes have no inputs and outputs of bfloat16"
+        raise opened.refused(opened.graph.operators[0], reason)
     known = GridOperators(opened)
     known.check()
     _check_kernels(opened)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,9 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.errors import InputError
+from autofuse.graph.own.rounding import BFLOAT16, numpy_dtype
 from autofuse.ort.session import first_line, numpy_name, ort_value, value_type
 
 Array = NDArray[np.generic]
+BFLOAT16_TYPE = 16
+"""ONNX's number of bfloat16."""
 
 
 class BoundModel:
@@ -141,11 +146,25 @@ def is_value(value: object) -> bool:
     return type(value).__name__ == "OrtValue"
 
 
+def array_of(value: Any) -> Array:
+    """The array over the memory of one of ONNX Runtime's values, which says that it has none of bfloat16."""
+    if value.data_type() != f"tensor({BFLOAT16})":
+        return np.asarray(value.numpy())
+    shape = tuple(value.shape())
+    block = (ctypes.c_uint16 * math.prod(shape)).from_address(value.data_ptr())
+    block.value = value  # the memory lives as long as the array over it
+    found: Array = np.ctypeslib.as_array(block).reshape(shape).view(numpy_dtype(BFLOAT16))
+    return found
+
+
 def value_over(given: Any) -> Any:
     """ONNX Runtime's value over the memory of an array, or of anything with `__dlpack__`."""
     import onnxruntime
 
     shares = onnxruntime.OrtValue, "from_dlpack"
+    if isinstance(given, np.ndarray) and given.dtype.name == BFLOAT16:
+        bits = np.require(given.view(np.uint16), requirements=["C", "W"])
+        return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, BFLOAT16_TYPE)
     if isinstance(given, np.ndarray):
         if not given.flags.carray or not given.dtype.isnative or not hasattr(*shares):
             return ort_value(

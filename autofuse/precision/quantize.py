@@ -78,6 +78,8 @@ def quantize(
     model = load(path, given)
     if is_quantised(model):
         raise InputError(f"{path}: the model is quantised already; give the float model that it was made from")
+    if model.widened:
+        raise InputError(f"{path}: the model computes in bfloat16; give the float32 model that it was made from")
     sites = find_sites(prepared(model), wish.precisions)
     if not sites.usable:
         raise InputError(f"{path}: no contraction of it can be in {_words(wish)}{_reasons(sites)}")

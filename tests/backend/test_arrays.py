@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from autofuse.backend.container.metadata import InputSpec
-from autofuse.backend.library.arrays import Array, aligned_zeros, as_array, refuse_values, tensor_over
+from autofuse.backend.library.arrays import Array, accepted, aligned_zeros, as_array, tensor_over
 from autofuse.backend.library.runtime import copied
 from autofuse.errors import InputError
 
@@ -77,9 +77,9 @@ def test_lists_and_tensors_become_arrays() -> None:
 def test_indices_stay_inside_their_table(values: list[int], good: bool) -> None:
     spec, array = InputSpec("ids", (len(values),), "int64", table=5), np.array(values, "int64")
     if good:
-        refuse_values(spec, np.dtype("int64"), array)
+        accepted(spec, np.dtype("int64"), array)
     else:
         with pytest.raises(InputError, match="'ids'.*table of 5.*-5 to 4"):
-            refuse_values(spec, np.dtype("int64"), array)
+            accepted(spec, np.dtype("int64"), array)
     with pytest.raises(InputError, match="dtype int32, the model takes int64"):
-        refuse_values(spec, np.dtype("int64"), array.astype("int32"))
+        accepted(spec, np.dtype("int64"), array.astype("int32"))

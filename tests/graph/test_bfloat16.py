@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from onnx import TensorProto, checker, helper, numpy_helper, parser
 
-from autofuse.errors import UncoveredError
 from autofuse.graph.loading.load import from_model
 from autofuse.graph.own.rounding import is_rounded, rounded
 from autofuse.graph.submodel import to_model
@@ -118,8 +117,3 @@ def test_only_a_rounding_that_others_read_stays(run):
         run, model_of(PAIR + "m = MatMul (r, w); y = Add (m, r)", (3, 20), {"w": rounded(numbers(20, 20))}), (3, 20)
     )
     assert sorted(kinds(graph)) == ["Add", "Bfloat16MatMul", "RoundToBfloat16"]
-
-
-def test_arithmetic_in_bfloat16_itself_is_refused(run):
-    with pytest.raises(UncoveredError, match="element type bfloat16"):
-        from_model(model_of("h = Cast <to=16> (x); a = Add (h, h); y = Cast <to=1> (a)", ROWS, {}), "one")

@@ -338,7 +338,7 @@ def test_operator_without_a_converter_is_refused_by_name() -> None:
 def test_blocked_layouts_are_refused() -> None:
     values = (Value("input", (1, 8, 4, 4), "float32", "c8"), Value("output", (1, 8, 4, 4), "float32"))
     workload = Workload(values, (WorkloadOperator("Relu", (0,), (1,)),), 17)
-    with pytest.raises(UnsupportedOperatorError, match="plain layouts"):
+    with pytest.raises(UnsupportedOperatorError, match="layouts of blocks"):
         fallback_function(workload, TARGET)
 
 

@@ -183,11 +183,11 @@ def test_which_tensors_hold_nothing_else() -> None:
     """What moves or chooses among bfloat16 is bfloat16; sums are not, nor what leaves the model."""
     small = Small(parsed(CHAIN), {"x": real(1, 16, 8, 8)}, ["y"], {"w": real(32, 32, 1, 1)})
     graph = from_model(small.model(), "small")
-    assert half_tensors(graph) == {"r", "t", "u"}
+    assert half_tensors(graph) == {"h", "t", "u"}
     groups = [[operator.name] for operator in graph.operators]
     layouts = assign_layouts(graph, groups, dict.fromkeys(range(len(groups)), True), Bench().target(16))
     assert {name: layout for name, layout in layouts.items() if "bf16" in layout} == {
-        "r": "bf16", "t": "c16-bf16", "u": "c16-bf16"
+        "h": "bf16", "t": "c16-bf16", "u": "c16-bf16"
     }  # fmt: skip
     foreign = assign_layouts(graph, groups, dict.fromkeys(range(len(groups)), False), Bench().target(16))
     assert foreign == {}

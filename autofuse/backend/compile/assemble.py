@@ -17,7 +17,8 @@ from autofuse.graph.model import Graph
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis
 from autofuse.graph.transform.open_sizes.stored_shapes import OpenImages, OpenRows
 from autofuse.kernels.workload.free_reshape import is_free_reshape
-from autofuse.kernels.workload.workload import PLAIN, BoundWorkload, Value
+from autofuse.kernels.workload.packing import as_stored
+from autofuse.kernels.workload.workload import HALF, PLAIN, BoundWorkload, Value
 
 Array = NDArray[np.generic]
 
@@ -199,8 +200,9 @@ class _Program:
             )
         for name in self._graph.outputs:
             if name in self._graph.constants and name not in self._held:
-                self._constants[name] = place = self._weight(np.asarray(self._graph.constants[name]))
-                self._define(name, self._weight_variables[place], _plain(self._graph, name), name)
+                value = _plain(self._graph, name)
+                self._constants[name] = place = self._weight(as_stored(self._graph.constants[name], value))
+                self._define(name, self._weight_variables[place], value, name)
         return self
 
     def finish(self, entry: str) -> AssembledProgram:
@@ -373,4 +375,4 @@ def _runnable_order(graph: Graph, groups: Sequence[BoundWorkload]) -> list[int]:
 
 def _plain(graph: Graph, name: str) -> Value:
     tensor = graph.tensors[name]
-    return Value("input", tensor.shape, tensor.dtype, PLAIN)
+    return Value("input", tensor.shape, tensor.dtype, HALF if name in graph.halves else PLAIN)

@@ -295,8 +295,8 @@ def describe_program(
         tensor, known = graph.tensors[name], ranges.get(name)
         example = None if known is None or np.dtype(tensor.dtype).kind not in "iu" else (max(known.low, 0), known.high)
         example = None if example is None or example[0] > example[1] else example
-        inputs.append(InputSpec(name, tensor.shape, tensor.dtype, tables.get(name), example))
-    outputs = tuple(TensorSpec(name, graph.tensors[name].shape, graph.tensors[name].dtype) for name in graph.outputs)
+        inputs.append(InputSpec(name, tensor.shape, graph.dtype_for_callers(name), tables.get(name), example))
+    outputs = tuple(TensorSpec(n, graph.tensors[n].shape, graph.dtype_for_callers(n)) for n in graph.outputs)
     return Program(
         entry=assembled.entry,
         plan_key=plan_key,

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 
-import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from autofuse.backend.container.open_spec import OpenSpec as OpenSpec
 from autofuse.errors import InputError
 from autofuse.graph.model import Origin
+from autofuse.graph.own.rounding import BFLOAT16, numpy_dtype
 from autofuse.ort.session import numpy_name
 
 FORMAT, FORMAT_OF_PARTS, FORMAT_OF_BODIES, FORMAT_OF_SIZES = 2, 3, 5, 7
@@ -22,8 +22,8 @@ FORMAT, FORMAT_OF_PARTS, FORMAT_OF_BODIES, FORMAT_OF_SIZES = 2, 3, 5, 7
 FORMATS = (FORMAT, FORMAT_OF_PARTS, FORMAT_OF_BODIES, FORMAT_OF_SIZES)
 DTYPES = frozenset(
     ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
-)
-"""Element types of tensors, by numpy's names."""
+) | {BFLOAT16}
+"""Element types of tensors, by the names of numpy and of ml_dtypes."""
 MAX_RANK = 64
 """As many axes as numpy's arrays may have."""
 MAX_TENSOR_BYTES = 1 << 44
@@ -371,4 +371,4 @@ def _values_problem(spec: InputSpec) -> str:
 
 
 def _bytes(shape: Sequence[int], dtype: str) -> int:
-    return math.prod(shape) * np.dtype(dtype).itemsize
+    return math.prod(shape) * numpy_dtype(dtype).itemsize

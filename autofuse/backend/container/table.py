@@ -9,6 +9,7 @@ import numpy as np
 from autofuse.backend.container.metadata import Metadata, OpenSpec, Program, TensorSpec
 from autofuse.backend.container.open_spec import SizeSpec
 from autofuse.errors import InputError
+from autofuse.graph.own.rounding import BFLOAT16
 
 TABLE_FORMAT, TABLE_OF_PARTS = 1, 2
 """A C program reads the first; it refuses the second, of a model that ONNX Runtime has a part in."""
@@ -29,7 +30,7 @@ def table_text(metadata: Metadata, offsets: Sequence[int], *, open_sizes: bool =
     sizes are open, `size LOW HIGH NAME` for each (`stepped LOW HIGH STEP NAME` where it has a step), `open PORT AXIS
     SIZE FACTOR MORE PER TIMES` for each extent that follows one (of inputs, then outputs; see `AxisSpec`, TIMES -1 for
     none), and `cache INPUT` for one that is extended in place. Who does not know these lines passes over them, and runs
-    the program at the largest sizes.
+    the program at the largest sizes. bfloat16 passes as uint16.
     """
     lines = [
         f"autofuse {TABLE_FORMAT if metadata.parts is None else TABLE_OF_PARTS}",
@@ -75,7 +76,7 @@ def _size_line(size: SizeSpec) -> str:
 
 
 def _type(spec: TensorSpec) -> str:
-    dtype = np.dtype(spec.dtype)
+    dtype = np.dtype(np.uint16 if spec.dtype == BFLOAT16 else spec.dtype)
     if dtype.kind not in DLPACK_CODES:
         raise InputError(f"{spec.name!r}: dtype {spec.dtype} has no DLPack code; allowed kinds: integers, floats, bool")
     sizes = " ".join(map(str, (len(spec.shape), *spec.shape)))

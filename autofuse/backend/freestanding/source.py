@@ -13,6 +13,7 @@ from autofuse.backend.container.open_spec import AxisSpec, SizeSpec
 from autofuse.backend.container.table import DLPACK_CODES
 from autofuse.backend.freestanding.description import Description, Shapes, tensors
 from autofuse.backend.freestanding.tables import Tables
+from autofuse.graph.own.rounding import numpy_dtype
 
 SOURCES = Path(__file__).parent / "sources"
 """The runtime, and the templates of what is written for each network."""
@@ -219,13 +220,13 @@ def _table(kind: str, name: str, lines: Sequence[str]) -> str:
 
 
 def _tensor(spec: TensorSpec) -> str:
-    size_bytes = math.prod(spec.shape) * np.dtype(spec.dtype).itemsize
+    size_bytes = math.prod(spec.shape) * numpy_dtype(spec.dtype).itemsize
     return f"{{{_text(spec.name)}, {_text(spec.dtype)}, {len(spec.shape)}, {_shape(spec.shape)}, {size_bytes}}}"
 
 
 def _index(spec: InputSpec) -> str:
     """The table that an input indexes, where it does."""
-    return "{0, 1}" if spec.table is None else f"{{{spec.table}, {np.dtype(spec.dtype).itemsize}}}"
+    return "{0, 1}" if spec.table is None else f"{{{spec.table}, {numpy_dtype(spec.dtype).itemsize}}}"
 
 
 def _shape(shape: Sequence[int]) -> str:

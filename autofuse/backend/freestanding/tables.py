@@ -12,6 +12,7 @@ from autofuse.backend.compile.assemble import AssembledProgram
 from autofuse.backend.container.container import ALIGNMENT, aligned
 from autofuse.backend.container.metadata import Program
 from autofuse.backend.freestanding.memory import Lifetime, placed
+from autofuse.graph.own.rounding import numpy_dtype
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis
 
 ARENA, WEIGHTS, INPUT, OUTPUT, KEPT = "AF_ARENA", "AF_WEIGHTS", "AF_INPUT", "AF_OUTPUT", "AF_KEPT"
@@ -85,7 +86,7 @@ def kept_offsets(described: Program) -> tuple[dict[str, int], int]:
     size_bytes = 0
     for name in described.opened.kept if described.opened else ():
         found[name] = size_bytes
-        bytes_of_one = math.prod(specs[name].shape) * np.dtype(specs[name].dtype).itemsize
+        bytes_of_one = math.prod(specs[name].shape) * numpy_dtype(specs[name].dtype).itemsize
         size_bytes = aligned(size_bytes + bytes_of_one, ALIGNMENT)
     return found, size_bytes
 

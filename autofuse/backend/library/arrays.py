@@ -16,7 +16,8 @@ from autofuse.backend.container.container import ALIGNMENT
 from autofuse.backend.container.metadata import InputSpec, Program
 from autofuse.backend.library.runtime import boolean_tensor, empty_tensor
 from autofuse.errors import InputError
-from autofuse.ort.bound import is_value
+from autofuse.graph.own.rounding import BFLOAT16, numpy_dtype, rounded
+from autofuse.ort.bound import array_of, is_value
 
 Array = NDArray[np.generic]
 
@@ -31,6 +32,7 @@ def tensor_over(array: Array, kept: Kept | None = None, place: int = 0) -> Any:
 
     `kept`: memory of copies, by place; a copy of the same shape is made where the last one lay.
     """
+    array = bits_of_halves(array)
     kind = array.dtype.kind
     if kind not in _DLPACK_KINDS and kind != "b":
         import tvm
@@ -51,6 +53,11 @@ def tensor_over(array: Array, kept: Kept | None = None, place: int = 0) -> Any:
         found = kept[place] = made, over(made)
     found[0][...] = array
     return found[1]
+
+
+def bits_of_halves(array: Array) -> Array:
+    """bfloat16 as its bits, which is how TVM and code have it; any other array as it is."""
+    return array.view(np.uint16) if array.dtype.name == BFLOAT16 else array
 
 
 @cache
@@ -76,7 +83,7 @@ def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
 
 def aligned_zeros(spec: InputSpec) -> Array:
     """Zeros for an input, where a library reads them without a copy."""
-    made = _aligned(spec.shape, np.dtype(spec.dtype))
+    made = _aligned(spec.shape, numpy_dtype(spec.dtype))
     made[...] = 0
     return made
 
@@ -87,21 +94,36 @@ def as_array(given: Any) -> Array:
         return given
     try:
         if is_value(given):
-            return np.asarray(given.numpy())
+            return array_of(given)
         return np.from_dlpack(given) if hasattr(given, "__dlpack__") else np.asarray(given)
     except (ValueError, TypeError, BufferError, RuntimeError, OverflowError) as error:
         raise InputError(f"an input of type {type(given).__name__} is no array: {error}") from error
 
 
-def refuse_values(spec: InputSpec, wanted: np.dtype[Any], array: Array) -> None:
-    """InputError for elements that the program does not take."""
+def accepted(spec: InputSpec, wanted: np.dtype[Any], array: Array) -> Array:
+    """The array as the program takes it, which it is but for bfloat16: that may come as its bits, in uint16 or in the
+    two bytes that numpy reads from a file, and float32 is rounded to it. InputError for other elements."""
+    if spec.dtype == BFLOAT16 and array.dtype != wanted:
+        if array.dtype in (np.uint16, np.dtype("V2")):
+            return array.view(wanted)
+        return np.asarray(rounded(array), wanted) if array.dtype == np.float32 else _refused(spec, array)
+    _check_values(spec, wanted, array)
+    return array
+
+
+def _refused(spec: InputSpec, array: Array) -> Array:
+    more = "; float32 is rounded, uint16 taken for its bits" if spec.dtype == BFLOAT16 else ""
+    raise InputError(f"input {spec.name!r}: dtype {array.dtype.name}, the model takes {spec.dtype}{more}")
+
+
+def _check_values(spec: InputSpec, wanted: np.dtype[Any], array: Array) -> None:
     if array.dtype != wanted and array.dtype.newbyteorder("=") == wanted:
         raise InputError(
             f"input {spec.name!r}: its numbers are stored in the other byte order ({array.dtype.str}): "
             f"convert it with array.astype({spec.dtype!r})"
         )
     if array.dtype != wanted:
-        raise InputError(f"input {spec.name!r}: dtype {array.dtype.name}, the model takes {spec.dtype}")
+        _refused(spec, array)
     table = spec.table
     if table is None or not array.size:
         return
@@ -115,10 +137,10 @@ def refuse_values(spec: InputSpec, wanted: np.dtype[Any], array: Array) -> None:
 
 def example(spec: InputSpec, generator: np.random.Generator) -> Array:
     """Values that an input may have: normal numbers, integers inside the table that they index, ones."""
-    dtype = np.dtype(spec.dtype)
+    dtype = numpy_dtype(spec.dtype)
     if spec.example is not None:
         return generator.integers(*spec.example, size=spec.shape, endpoint=True).astype(dtype)
-    if dtype.kind == "f":
+    if dtype.kind == "f" or spec.dtype == BFLOAT16:
         return generator.standard_normal(spec.shape).astype(dtype)
     return np.ones(spec.shape, dtype)
 

@@ -13,6 +13,7 @@ from numpy.typing import DTypeLike
 from autofuse.backend.container.metadata import DTYPES
 from autofuse.backend.library.arrays import Array, as_array
 from autofuse.errors import InputError
+from autofuse.graph.own.rounding import BFLOAT16, numpy_dtype
 from autofuse.ort.bound import value_over
 from autofuse.ort.session import numpy_name
 
@@ -72,7 +73,9 @@ class IOBinding:
 
     def bind_ortvalue_output(self, name: str, ortvalue: Any) -> None:
         """Write the output `name` into the memory of a value of ONNX Runtime's."""
-        memory = _memory(numpy_name(ortvalue.data_type()), ortvalue.shape(), ortvalue.data_ptr())
+        kind = ortvalue.data_type()
+        element_type = BFLOAT16 if kind == f"tensor({BFLOAT16})" else numpy_name(kind)
+        memory = _memory(element_type, ortvalue.shape(), ortvalue.data_ptr())
         self._bound[known_name(name, self._outputs, "output")] = memory
 
     def synchronize_inputs(self) -> None:
@@ -130,7 +133,7 @@ def _check_device(device_type: str, device_id: int) -> None:
 def _memory(element_type: DTypeLike | None, shape: Sequence[int], address: int) -> Array:
     """The array at an address of this process."""
     try:
-        dtype = np.dtype(element_type or "")
+        dtype = numpy_dtype(BFLOAT16) if element_type == BFLOAT16 else np.dtype(element_type or "")
     except TypeError as error:
         raise InputError(f"element_type: got {element_type!r}, allowed: numpy's types, such as 'float32'") from error
     if dtype.name not in DTYPES or any(size < 0 for size in shape):

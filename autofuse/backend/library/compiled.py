@@ -17,16 +17,17 @@ from autofuse.backend.library.arrays import (
     Array,
     Caches,
     Kept,
+    accepted,
     aligned_zeros,
     as_array,
     example,
-    refuse_values,
     tensor_over,
 )
 from autofuse.backend.library.dispatch import Cut, Dispatch, padded
 from autofuse.backend.library.runtime import Machine, copied, global_function
 from autofuse.backend.library.threads import configure_threads, held_on
 from autofuse.errors import AutofuseError, InputError
+from autofuse.graph.own.rounding import BFLOAT16, numpy_dtype
 
 Inputs = Mapping[str, Array] | Sequence[Array]
 
@@ -65,12 +66,13 @@ class Library:
         self._pooled = opened is None or not any(one.more > 0 for axes in opened.outputs for one in axes)
         self._kept_names = () if self.caches is None else self.caches.names
         self._names = [spec.name for spec in metadata.inputs if spec.name not in self._kept_names]
-        self._accepts = [[(np.dtype(spec.dtype), spec) for spec in program.inputs] for program in metadata.programs]
+        self._accepts = [[(numpy_dtype(spec.dtype), spec) for spec in program.inputs] for program in metadata.programs]
         self._places = [range(len(program.inputs)) for program in metadata.programs]
         self._copies = [
             [(place, place in program.copied or spec.dtype == "bool") for place, spec in enumerate(program.outputs)]
             for program in metadata.programs
         ]
+        self.halves = [place for place, spec in enumerate(metadata.outputs) if spec.dtype == BFLOAT16]
         self._dispatch = Dispatch(metadata.programs)
         self._exact = self._dispatch.exact
         self._mine = threading.local()
@@ -104,7 +106,7 @@ class Library:
     def tensors(self, inputs: Inputs) -> list[Any]:
         """Like a call, but the outputs stay TVM's tensors: objects with `__dlpack__`, never copied, never cut.
 
-        An output that is an input or a weight of the model shares its memory.
+        An output that is an input or a weight of the model shares its memory. bfloat16 are their bits, in uint16.
         """
         number, arrays, cuts = self._chosen(inputs)
         if cuts is not None:
@@ -229,9 +231,9 @@ class Library:
         cuts = None
         if number is None:
             number, arrays, cuts = self._inexact(arrays)
-        for (dtype, spec), array in zip(self._accepts[number], arrays):  # noqa: B905  # as many; `strict` costs time
-            if array.dtype is not dtype or spec.table is not None:
-                refuse_values(spec, dtype, array)
+        for place, (dtype, spec) in enumerate(self._accepts[number]):
+            if arrays[place].dtype is not dtype or spec.table is not None:
+                arrays[place] = accepted(spec, dtype, arrays[place])
         return number, arrays, cuts
 
     def _inexact(self, arrays: list[Array]) -> tuple[int, list[Array], list[Cut | None] | None]:
@@ -280,10 +282,17 @@ class Library:
     def arrays_of(self, number: int, results: Any) -> list[Array]:
         """The outputs of program `number` as arrays that belong to the caller."""
         item, from_dlpack = self.item, np.from_dlpack
-        return [
+        made = [
             copied(item(results, place)) if own else from_dlpack(item(results, place))
             for place, own in self._copies[number]
         ]
+        return made if not self.halves else self.with_halves(made)
+
+    def with_halves(self, made: list[Array]) -> list[Array]:
+        """The outputs, where those of bfloat16 came as bits."""
+        for place in self.halves:
+            made[place] = made[place].view(numpy_dtype(BFLOAT16))
+        return made
 
 
 class Prepared:
@@ -308,7 +317,7 @@ class Prepared:
         """Results of the last run, in the model's order."""
         if self._results is None:
             raise InputError("the prepared library has not run yet")
-        return [copied(result) for result in self._results]
+        return self._library.with_halves([copied(result) for result in self._results])
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from autofuse.backend.library.compiled import Library
 from autofuse.backend.library.parted import PartedLibrary
 from autofuse.errors import InputError
+from autofuse.graph.own.rounding import BFLOAT16
 from autofuse.values import outputs
 from autofuse.values.arguments import read_array
 from autofuse.values.outputs import Inputs
@@ -52,7 +53,8 @@ def run_once(
     """Call `library`, which was loaded from `path`, with the arrays of `inputs` (generated where one is left out).
 
     `sizes`: of what it leaves open; else those of the inputs that are given, or the largest.
-    `folder`: where each output is written. InputError for inputs that are none, and for files that must stay.
+    `folder`: where each output is written; bfloat16 as float32, since files of NumPy have no name for it.
+    InputError for inputs that are none, and for files that must stay.
     """
     feeds = _feeds(library, inputs, sizes)
     names = library.output_names
@@ -60,13 +62,15 @@ def run_once(
     files = {} if folder is None else _array_files(folder, names, {"the library": path, **given})
     found = []
     for name, array in zip(names, library(feeds), strict=True):
+        dtype = str(array.dtype)
+        array = array.astype(np.float32) if dtype == BFLOAT16 else array
         if name in files:
             _save(files[name], array)
         numbers: dict[str, float] = {}
         if array.size and array.dtype.kind in "fiu":
             numbers = {"min": float(array.min()), "mean": float(array.mean()), "max": float(array.max())}
         file = str(files[name]) if name in files else None
-        found.append(RunOutput(name, array.shape, str(array.dtype), **numbers, file=file))
+        found.append(RunOutput(name, array.shape, dtype, **numbers, file=file))
     return RunReport(str(path), tuple(found))
 
 

@@ -13,10 +13,10 @@ import numpy as np
 from autofuse.backend.container.metadata import InputSpec, Metadata, ValueSpec
 from autofuse.backend.library.arrays import (
     Array,
+    accepted,
     aligned_zeros,
     as_array,
     example,
-    refuse_values,
     tensor_over,
 )
 from autofuse.backend.library.compiled import Inputs, Library, listed
@@ -262,7 +262,7 @@ def _accepted(spec: ValueSpec, given: Any) -> Any:
     if not spec.dtype:
         return given
     array = as_array(given)
-    refuse_values(InputSpec(spec.name, array.shape, spec.dtype), np.dtype(spec.dtype), array)
+    array = accepted(InputSpec(spec.name, array.shape, spec.dtype), np.dtype(spec.dtype), array)
     if spec.shape is not None:
         fits = len(array.shape) == len(spec.shape) and all(
             have == size or not isinstance(size, int) for have, size in zip(array.shape, spec.shape, strict=True)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from autofuse.backend.container.metadata import InputSpec, PartSpec, Program
-from autofuse.backend.library.arrays import Array, Kept, aligned_zeros, refuse_values, tensor_over
+from autofuse.backend.library.arrays import Array, Kept, accepted, aligned_zeros, tensor_over
 from autofuse.backend.library.compiled import Library
 from autofuse.errors import InputError
 from autofuse.ort.bound import BoundModel, is_value, run_open, value_over
@@ -109,13 +109,13 @@ def _tensor(value: Any, spec: InputSpec, dtype: np.dtype[Any], kept: Kept, place
         return value.tensor
     if kind is Held:
         if spec.table is not None:
-            refuse_values(spec, dtype, value.array)
+            accepted(spec, dtype, value.array)
         return value.tensor
     array: Array = value.numpy() if is_value(value) else value
     if array.shape != spec.shape:
         raise InputError(f"{spec.name!r}: shape {array.shape}, its segment takes {spec.shape}")
     if array.dtype is not dtype or spec.table is not None:
-        refuse_values(spec, dtype, array)
+        array = accepted(spec, dtype, array)
     return tensor_over(array, kept, place)
 
 

@@ -44,7 +44,7 @@ from autofuse.kernels.emission import Emission
 from autofuse.kernels.lowering.lower import Lowered, Lowering
 from autofuse.kernels.open_sizes.open_rows import are_joined, check_elements, tile_rows
 from autofuse.kernels.workload.free_reshape import is_free_reshape
-from autofuse.kernels.workload.workload import PLAIN, BoundWorkload, bind_workload
+from autofuse.kernels.workload.workload import HALF, PLAIN, BoundWorkload, bind_workload
 from autofuse.values.arguments import Given, LibraryFormat
 from autofuse.values.signatures import private_key
 
@@ -196,15 +196,20 @@ def joined(bound: BoundWorkload, rows: Collection[int], repeats: Repeats | None)
 
 
 def _layouts(opened: OpenGraph, groups: Sequence[Grouped], lowered: Lowered) -> dict[str, str]:
-    """How tensors between groups lie in memory: as the plan has them, but all plain where a kernel of all rows at
-    once reads or makes one that is not, since it knows no other layout."""
+    """How tensors lie in memory: as the plan has them, but all plain between groups where a kernel of all rows at once
+    reads or makes one that is not: it may know no other layout."""
     found: dict[str, str] = {}
     for bound in lowered.groups:
         for index, name in arguments(bound):
             found[name] = bound.workload.values[index].layout
     whole = [opened.graph.by_name[name] for group in groups if not group.in_tiles for name in group.operators]
     touched = {name for operator in whole for name in (*operator.inputs, *operator.outputs)}
-    return {} if any(found.get(name, PLAIN) != PLAIN for name in touched) else found
+    given = next(iter(sorted(touched & opened.graph.halves)), "")
+    if given:
+        operator = next(one for one in whole if given in (*one.inputs, *one.outputs))
+        raise refused(opened.symbol, operator, f"its kernel of all rows at once does not know bfloat16 ({given!r})")
+    halves = dict.fromkeys(opened.graph.halves, HALF)
+    return halves if any(found.get(name, PLAIN) != PLAIN for name in touched) else found
 
 
 def arguments(bound: BoundWorkload) -> list[tuple[int, str]]:

@@ -16,6 +16,7 @@ from autofuse.graph.loading.limits import FoldBudget
 from autofuse.graph.model import Operator, Tensor
 from autofuse.graph.nodes import SUPPORTED_DTYPES, dtype_name, make_model
 from autofuse.graph.own.bfloat16 import is_of_bfloat16, plain
+from autofuse.graph.own.rounding import BFLOAT16
 from autofuse.graph.own.weight_only import as_dense, is_weight_only
 
 _EMBEDDED_ELEMENTS = 4096
@@ -28,7 +29,7 @@ _AS_INPUT = frozenset(("GroupNormalization", "MeanVarianceNormalization"))
 @dataclass
 class Draft:
     """A graph while it is loaded: operators in topological order; `tensors` holds whatever has a static shape
-    already."""
+    already; `halves`, `widened`: see `Graph`."""
 
     source: str
     inputs: dict[str, Tensor]
@@ -39,6 +40,8 @@ class Draft:
     tensors: dict[str, Tensor] = field(default_factory=dict)
     folding: FoldBudget = field(init=False)
     taken: set[str] = field(default_factory=set)
+    halves: frozenset[str] = frozenset()
+    widened: bool = False
 
     def __post_init__(self) -> None:
         self.folding = FoldBudget.of(sum(array.nbytes for array in self.constants.values()))
@@ -170,7 +173,7 @@ def as_constants(arrays: Mapping[str, NDArray[np.generic]], source: str) -> dict
 
 def check_weight_dtype(name: str, dtype: str, source: str) -> None:
     """InputError for a weight of an element type that is not supported; texts are refused before they are read."""
-    if dtype not in SUPPORTED_DTYPES:
+    if dtype not in SUPPORTED_DTYPES | {BFLOAT16}:
         raise UncoveredError(
             f"{source}: weight {name!r} has element type {dtype}, which is not supported "
             f"(supported: {', '.join(sorted(SUPPORTED_DTYPES))}); convert the model, e.g. to float32"

@@ -30,6 +30,7 @@ from autofuse.graph.loading.limits import (
     rounds_for,
 )
 from autofuse.graph.loading.order import sort_nodes
+from autofuse.graph.loading.simplify.bfloat16 import widen_bfloat16
 from autofuse.graph.loading.simplify.bodies import write_out_bodies
 from autofuse.graph.loading.simplify.broadcasts import simplify_copies
 from autofuse.graph.loading.simplify.classical import write_scalers
@@ -49,7 +50,7 @@ from autofuse.graph.loading.simplify.layers.statistics import split_statistics
 from autofuse.graph.loading.simplify.layers.training import split_training
 from autofuse.graph.loading.simplify.microsoft.nchwc import with_plain_layout
 from autofuse.graph.loading.simplify.microsoft.rules import declare, is_replaced, replace_microsoft
-from autofuse.graph.loading.simplify.quantized.bfloat16 import join_bfloat16, narrow_weights
+from autofuse.graph.loading.simplify.quantized.bfloat16 import join_bfloat16
 from autofuse.graph.loading.simplify.quantized.blocks import nibbles
 from autofuse.graph.loading.simplify.quantized.rules import join_quantized
 from autofuse.graph.loading.upgrade import FORM, upgrade
@@ -177,7 +178,7 @@ def _weights(graph: GraphProto, source: str) -> dict[str, NDArray[np.generic]]:
     if total > MAX_MODEL_BYTES:
         raise InputError(f"{source}: {total / 1e9:.1f} GB of weights; autofuse takes models up to 2 GB")
     arrays: dict[str, NDArray[np.generic]] = {}
-    widened = {**dict.fromkeys(nibbles(graph), np.int8), **dict.fromkeys(narrow_weights(graph), np.float32)}
+    widened = dict.fromkeys(nibbles(graph), np.int8)
     for tensor in graph.initializer:
         if tensor.name not in widened:
             check_weight_dtype(tensor.name, dtype_name(tensor.data_type), source)
@@ -292,6 +293,8 @@ def _simplify(draft: Draft, given: GraphProto) -> None:
         draft.infer()
         if not number:
             check_declared_types(given, draft)
+        if widen_bfloat16(draft):
+            draft.infer()
         check_operators(draft)
         if not sum(step(draft) for step in _STEPS) and not widen_halves(draft):
             return
@@ -331,7 +334,10 @@ def _finished(draft: Draft, name: str) -> Graph:
     tensors = {key: draft.tensors[key] for key in dict.fromkeys(used)}
     constants = {key: draft.constants[key] for key in tensors if key in draft.constants}
     check_live(draft.operators, tensors, constants, draft.outputs, draft.source)
-    return Graph(name, tuple(draft.inputs), draft.outputs, tuple(draft.operators), tensors, constants, draft.opset)
+    return Graph(
+        name, tuple(draft.inputs), draft.outputs, tuple(draft.operators), tensors, constants, draft.opset,
+        halves=draft.halves, widened=draft.widened,
+    )  # fmt: skip
 
 
 def _check_result(draft: Draft, operator: Operator, result: str) -> None:

@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from autofuse.device.target import Target
 from autofuse.kernels.importer.generic_schedule import schedule_function
+from autofuse.kernels.importer.halves import over_halves
 from autofuse.kernels.importer.mended import mended_workload
 from autofuse.kernels.importer.refusals import importer_refusal
 from autofuse.kernels.importer.relax_import import ImportedFunction, UnsupportedOperatorError, import_workload
 from autofuse.kernels.workload.onnx_model import workload_model
-from autofuse.kernels.workload.workload import PLAIN, Workload
+from autofuse.kernels.workload.workload import Workload
 
 NOT_BARE = "its kernel calls TVM's own runtime, which is not there"
 _BY_NAME = (".call_packed(", ".call_cpacked(", ".tvm_call_packed(")
@@ -24,17 +25,18 @@ Packing = Callable[[Sequence[NDArray[np.generic]]], list[NDArray[np.generic]]]
 
 
 def fallback_function(workload: Workload, target: Target) -> tuple[Any, Packing]:
-    """(TIR function, packing) of a workload whose inputs and outputs are all plain.
+    """(TIR function, packing) of a workload none of whose inputs and outputs lies in blocks.
 
     The function's arguments are the inputs, then what the packing makes of the constants, then the
     outputs. UnsupportedOperatorError when TVM has no converter, is known to compute the operator
     wrongly, or cannot make a single kernel of it.
     """
-    blocked = any(value.layout != PLAIN for value in workload.values)
-    reason = "only plain layouts can be lowered by TVM's importer" if blocked else importer_refusal(workload)
+    blocked = any(value.block for value in workload.values)
+    reason = "layouts of blocks cannot be lowered by TVM's importer" if blocked else importer_refusal(workload)
     if reason is not None:
         raise UnsupportedOperatorError(workload, reason)
-    return imported_function(workload, target)
+    function, pack = imported_function(workload, target)
+    return over_halves(function, workload), pack
 
 
 def imported_function(workload: Workload, target: Target) -> tuple[Any, Packing]:

@@ -61,7 +61,7 @@ def assign_layouts(
             block = channel_block(graph.tensors[name].shape, target)
             if block and _is_feature_map(graph, name, inside, blocks, _turned_maps(graph, name, inside)):
                 blocks[name] = f"c{block}"
-    halves = half_tensors(graph) & written - foreign
+    halves = half_tensors(graph) & written - foreign | graph.halves
     return blocks | {name: f"{blocks[name]}-{HALF}" if name in blocks else HALF for name in halves}
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.graph.model import Graph
+from autofuse.graph.own.bfloat16 import in_float32
 from autofuse.measure.checking.reference import run_references
 from autofuse.measure.checking.tolerance import compare
 from autofuse.measure.networks.bench import ContenderResult, compared
@@ -23,6 +24,8 @@ WHOLE_LIMIT = 1e-4
 SPREADS = 5.0
 """Or so many times the largest distance between ONNX Runtime's own answers, where that is more (a library rounds in
 every operator, the last bits of the inputs change once),"""
+ROUNDINGS = 2.0
+"""or, where a model computes in bfloat16, so many times what all of its roundings move,"""
 CHAOTIC = 1e-2
 """yet never more than this part of the range."""
 NUDGES = 4
@@ -38,8 +41,18 @@ def whole_limit(graph: Graph, inputs: Mapping[str, Array]) -> float:
     plain, *answers = run_references(graph, [inputs, *moved])
     answers += run_references(graph, [inputs], optimise=True)
     spreads = [max((compare(one[name], plain[name]).max_rel_error for name in plain), default=0.0) for one in answers]
-    spread = max(filter(np.isfinite, spreads), default=0.0)  # another class or order of boxes has no distance
-    return max(WHOLE_LIMIT, min(SPREADS * spread, CHAOTIC))
+    spread = SPREADS * max(filter(np.isfinite, spreads), default=0.0)  # another class or order of boxes has no distance
+    return max(WHOLE_LIMIT, min(max(spread, ROUNDINGS * _roundings(graph, inputs, plain)), CHAOTIC))
+
+
+def _roundings(graph: Graph, inputs: Mapping[str, Array], plain: Mapping[str, Array]) -> float:
+    """How far all roundings of a model that computes in bfloat16 move its answer; a library may round some of its
+    numbers to the other neighbour, and other engines round none."""
+    if not graph.widened:
+        return 0.0
+    (exact,) = run_references(in_float32(graph), [inputs])
+    found = max((compare(exact[name], plain[name]).max_rel_error for name in plain), default=0.0)
+    return found if np.isfinite(found) else 0.0
 
 
 def nudged(inputs: Mapping[str, Array], seed: int) -> dict[str, Array]:

@@ -11,6 +11,7 @@ from autofuse.device.target import Target
 from autofuse.errors import DeviceError
 from autofuse.fusion.plan import FusionPlan
 from autofuse.graph.model import Graph
+from autofuse.graph.own.bfloat16 import in_float32
 from autofuse.graph.submodel import to_model
 from autofuse.measure.children.pool import Answer, Call, Pool, Program
 from autofuse.measure.children.process import available_cores
@@ -31,11 +32,14 @@ class Model:
     given: Given
 
     def plain_file(self, graph: Graph, path: Path) -> Path:
-        """What other engines run: the model's own file; where something is given of its inputs, `graph`, at `path`."""
-        if not self.given:
+        """What other engines run: the model's own file; where something is given of its inputs, `graph`, at `path`.
+
+        A model that computes in bfloat16 is one of float32 for them, without a rounding: they have no kernels for it.
+        """
+        if not self.given and not graph.widened:
             return self.path
         if not path.exists():
-            path.write_bytes(to_model(graph).SerializeToString())
+            path.write_bytes(to_model(in_float32(graph) if graph.widened else graph).SerializeToString())
         return path
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.device.target import Target
+from autofuse.graph.own.rounding import BFLOAT16
 from autofuse.ort.session import open_session, ort_value
 
 Array = NDArray[np.generic]
@@ -52,7 +53,7 @@ class OnnxRuntimeNetwork:
 
 
 class LibraryNetwork:
-    """A library that autofuse compiled, called on bound inputs."""
+    """A library that autofuse compiled, called on bound inputs; what it has as bfloat16 goes in and out as float32."""
 
     def __init__(self, library: Path, threads: int, inputs: Mapping[str, Array]) -> None:
         from autofuse.backend.library.library import load
@@ -65,7 +66,8 @@ class LibraryNetwork:
 
     def outputs(self) -> list[Array]:
         """See Network."""
-        return list(self._prepared.outputs())
+        made = self._prepared.outputs()
+        return [array.astype(np.float32) if array.dtype.name == BFLOAT16 else array for array in made]
 
 
 def open_network(kind: str, path: Path, target: Target, threads: int, inputs: Mapping[str, Array]) -> Network:

@@ -34,11 +34,12 @@ class AloneRace:
     def of(cls, finals: Finals, verdict: Verdict) -> AloneRace | None:
         """The race of the library as it is built now; later times may make other schedules the best.
 
-        None where none is wished, where there is no library, and on a device elsewhere.
+        None where none is wished, where there is no library, on a device elsewhere, and for a model that computes in
+        bfloat16, which ONNX Runtime refuses.
         """
         evidence, plan = finals.evidence, verdict.plan
         here = evidence.environment.device.address is None
-        if not (finals.estimates.alone_race_s and verdict.checked and here):
+        if not (finals.estimates.alone_race_s and verdict.checked and here) or evidence.graph.widened:
             return None
         schedules, codes = schedules_of(evidence, verdict.name, plan), evidence.environment.codes
         digests = [codes.now(one.bound.workload, schedules[one.key]) for one in evidence.of(plan)]

@@ -9,6 +9,7 @@ from onnx import ValueInfoProto
 from autofuse.errors import InputError, UncoveredError
 from autofuse.graph.model import Tensor
 from autofuse.graph.nodes import SUPPORTED_DTYPES, dtype_name
+from autofuse.graph.own.rounding import BFLOAT16
 from autofuse.values.arguments import Shapes
 
 _Dim = int | str
@@ -56,7 +57,7 @@ def _dims(value: ValueInfoProto, given: tuple[int, ...] | None, source: str) -> 
         raise UncoveredError(f"{source}: input {value.name!r} is no tensor ({kind}); only tensors are supported")
     tensor = value.type.tensor_type
     dtype = dtype_name(tensor.elem_type)
-    if dtype not in SUPPORTED_DTYPES:
+    if dtype not in SUPPORTED_DTYPES | {BFLOAT16}:
         raise UncoveredError(
             f"{source}: input {value.name!r} has element type {dtype}, which is not supported "
             f"(supported: {', '.join(sorted(SUPPORTED_DTYPES))}); convert the model, e.g. to float32"

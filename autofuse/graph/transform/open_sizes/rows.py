@@ -13,6 +13,7 @@ import numpy as np
 
 from autofuse.graph.mapping import names
 from autofuse.graph.model import AttributeValue, Operator
+from autofuse.graph.own.bfloat16 import is_of_bfloat16, is_round, plain
 from autofuse.graph.transform.open_sizes.attention import ELEMENTWISE, VIEWS, Attention, appends, attentions
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis, OpenGraph, refused, refused_grid
 
@@ -140,7 +141,10 @@ def check_rows(opened: OpenGraph, *, apart: bool = False) -> None:
 
 def keeps_rows(opened: OpenGraph, operator: Operator) -> bool | None:
     """Whether an operator that reads rows and makes some keeps them apart; None where nothing is known of it."""
-    rule = _RULES.get(operator.op_type) if not operator.domain else None
+    if is_of_bfloat16(operator):
+        rule = _elementwise if is_round(operator) else _RULES.get(plain(operator).op_type)
+    else:
+        rule = _RULES.get(operator.op_type) if not operator.domain else None
     return None if rule is None else rule(_Case(operator, opened))
 
 

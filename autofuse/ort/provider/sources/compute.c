@@ -12,7 +12,8 @@ static const struct {
   const char *numpy;
   int number;
 } types[] = {{"float32", 1}, {"uint8", 2},   {"int8", 3},     {"uint16", 4},   {"int16", 5},   {"int32", 6},
-             {"int64", 7},   {"bool", 9},    {"float16", 10}, {"float64", 11}, {"uint32", 12}, {"uint64", 13}};
+             {"int64", 7},   {"bool", 9},    {"float16", 10}, {"float64", 11}, {"uint32", 12}, {"uint64", 13},
+             {"bfloat16", 16}};
 
 int af_type_number(const char *numpy) {
   for (size_t i = 0; i < sizeof types / sizeof *types; i++)

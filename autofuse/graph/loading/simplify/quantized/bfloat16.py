@@ -1,10 +1,10 @@
 """Numbers that a model rounds to bfloat16, and the contractions of such.
 
-Cast(Cast(x, bfloat16), float32)   becomes   RoundToBfloat16(x), or x where it is rounded already.
+RoundToBfloat16(x)   becomes   x where it is rounded already.
 y = Conv(r, w, b) with r = RoundToBfloat16(x), where every number of w is a bfloat16,   becomes
-y = Bfloat16Conv(r, w, b), and so do MatMul and Gemm, and products of two operands that are rounded. Whoever computes x
-rounds it, once for all that read it; where x is an input of the model, the contraction reads x, since it rounds by
-itself.
+y = Bfloat16Conv(r, w, b), and so do MatMul and Gemm, and products of two operands that are rounded, also where what is
+rounded is moved in between. Whoever computes x rounds it, once for all that read it; where x is an input of the model,
+the contraction reads x, since it rounds by itself.
 """
 
 from __future__ import annotations
@@ -12,23 +12,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from onnx import GraphProto, TensorProto
 
 from autofuse.graph.loading.draft import Draft
 from autofuse.graph.loading.simplify.quantized.levels import Known
 from autofuse.graph.model import Operator
-from autofuse.graph.own.bfloat16 import LEAST_GROUP
-from autofuse.graph.own.names import BFLOAT16_CONTRACTIONS, DOMAIN, ROUND
+from autofuse.graph.own.bfloat16 import LEAST_GROUP, is_round, rounded_tensors
+from autofuse.graph.own.names import BFLOAT16_CONTRACTIONS, DOMAIN
 from autofuse.graph.own.rounding import is_rounded, rounded
-
-
-def narrow_weights(graph: GraphProto) -> frozenset[str]:
-    """Names of bfloat16 weights that are only cast: as float32 they are the same numbers."""
-    found = {tensor.name for tensor in graph.initializer if tensor.data_type == TensorProto.BFLOAT16}
-    if not found:
-        return frozenset()
-    other = {name for node in graph.node if node.op_type != "Cast" for name in node.input}
-    return frozenset(found - other - {value.name for value in (*graph.output, *graph.input)})
 
 
 def join_bfloat16(draft: Draft) -> bool:
@@ -37,64 +27,51 @@ def join_bfloat16(draft: Draft) -> bool:
 
 
 def _join_roundings(draft: Draft) -> bool:
-    known, changed = Known(draft), False
+    """RoundToBfloat16 of a constant, and of what is rounded already, computes nothing."""
+    held, changed = rounded_tensors(draft.operators, draft.constants, draft.halves.intersection(draft.inputs)), False
     result: list[Operator] = []
     for operator in draft.operators:
-        source = _rounded_source(known, operator)
-        again = operator.op_type == ROUND and _is_rounding(known.producers.get(operator.inputs[0]))
-        if source and source in draft.constants and operator.outputs[0] not in draft.returned:
+        source = operator.inputs[0] if is_round(operator) else ""
+        if source in draft.constants and operator.outputs[0] not in draft.returned:
             draft.set_constant(operator.outputs[0], rounded(draft.constants[source]))
-        elif again:
+            changed = True
+        elif source in held:
             result.append(Operator(operator.name, "Identity", operator.inputs, operator.outputs))
-        elif source:
-            result.append(Operator(operator.name, ROUND, (source,), operator.outputs, {}, DOMAIN))
+            changed = True
         else:
             result.append(operator)
-        changed |= bool(source) or again
     draft.operators = result
     return changed
 
 
-def _is_rounding(operator: Operator | None) -> bool:
-    return operator is not None and operator.op_type == ROUND
-
-
-def _rounded_source(known: Known, operator: Operator) -> str:
-    """The float32 tensor that a Cast has from bfloat16; "" where it is no such Cast."""
-    if operator.op_type != "Cast" or operator.domain or operator.attributes.get("to") != TensorProto.FLOAT:
-        return ""
-    narrow = known.made_by(operator.inputs[0], "Cast")
-    if narrow is None or narrow.attributes.get("to") != TensorProto.BFLOAT16:
-        return ""
-    tensor = known.draft.tensors.get(narrow.inputs[0])
-    return narrow.inputs[0] if tensor is not None and tensor.dtype == "float32" else ""
-
-
 def _join_contractions(draft: Draft) -> bool:
     known, changed = Known(draft), False
+    held = rounded_tensors(draft.operators, draft.constants, draft.halves.intersection(draft.inputs))
     result: list[Operator] = []
     for operator in draft.operators:
-        operands = _operands(known, operator)
+        operands = _operands(known, held, operator)
         result += _written(draft, operator, operands) if operands else [operator]
         changed |= bool(operands)
     draft.operators = result
     return changed
 
 
-def _operands(known: Known, operator: Operator) -> tuple[str, ...]:
+def _operands(known: Known, held: set[str], operator: Operator) -> tuple[str, ...]:
     """The operands, as long as they are computed rounded, of a contraction that can be rewritten; else none."""
     if operator.domain or operator.op_type not in ("Conv", "MatMul", "Gemm") or not _able(known.draft, operator):
         return ()
-    sources = [known.producers.get(name) for name in operator.inputs[:2]]
-    roundings = [_is_rounding(source) for source in sources]
-    constants = [known.draft.constants.get(name) for name in operator.inputs[:2]]
-    if not roundings[0] or not (roundings[1] or (constants[1] is not None and is_rounded(constants[1]))):
+    left, right = operator.inputs[:2]
+    weights = known.draft.constants.get(right)
+    if left not in held or not (right in held or (weights is not None and is_rounded(weights))):
         return ()
-    pairs = zip(operator.inputs[:2], sources, roundings, strict=True)
-    return tuple(
-        source.inputs[0] if source is not None and found and source.inputs[0] not in known.producers else name
-        for name, source, found in pairs
-    )
+    return tuple(_before_rounding(known, name) for name in (left, right))
+
+
+def _before_rounding(known: Known, name: str) -> str:
+    """The input of the model that is rounded to `name`; `name` itself where it is no such rounding."""
+    source = known.producers.get(name)
+    rounded_input = source is not None and is_round(source) and source.inputs[0] not in known.producers
+    return source.inputs[0] if source is not None and rounded_input else name
 
 
 def _able(draft: Draft, operator: Operator) -> bool:
