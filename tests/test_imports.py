@@ -120,7 +120,7 @@ LATE: dict[str, str] = {
 }
 """The only places (rooms or files) that import a part of the package inside of a function, and what that spares."""
 
-LATE_LIBRARIES = HEAVY | {"distributed", "numpy", "platformdirs"}
+LATE_LIBRARIES = HEAVY | {"distributed", "ml_dtypes", "numpy", "platformdirs"}
 """Outside libraries that may be imported inside of a function."""
 
 FORBIDDEN_MODULES = {"pickle", "cloudpickle", "dill", "shelve", "marshal", "joblib"}

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.errors import InputError
-from autofuse.graph.own.rounding import BFLOAT16, numpy_dtype
 from autofuse.ort.session import first_line, numpy_name, ort_value, value_type
+from autofuse.values.names import BFLOAT16, numpy_dtype
 
 Array = NDArray[np.generic]
 BFLOAT16_TYPE = 16

@@ -1,4 +1,4 @@
-"""Names of plans, rivals, knobs and options: one for one thing, and what earlier versions called them.
+"""Names of plans, rivals, knobs, options and element types: one for one thing, and what earlier versions called them.
 
 "tvm" was the name of two things: TVM's partition with our kernels (a plan), and TVM as it comes (a rival). Databases
 and command lines that say so still work: what they mean is read here, and nowhere else.
@@ -9,6 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+BFLOAT16 = "bfloat16"
+"""Element type of tensors of models and of libraries; a graph has it as float32."""
 
 NO_FUSION = "none"
 UNTUNED = "untuned"
@@ -91,3 +98,15 @@ def current_schedule(text: str) -> str:
         return text
     renamed = {FORMER_KNOBS.get(name, name): value for name, value in stored.items()}
     return json.dumps(renamed, sort_keys=True, separators=(",", ":"))
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """numpy's element type of a name; that of ml_dtypes for bfloat16, which numpy lacks."""
+    import numpy as np
+
+    if name != BFLOAT16:
+        return np.dtype(name)
+    import ml_dtypes  # only where a model has such tensors: a board that runs others may go without
+
+    found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return found

@@ -23,13 +23,13 @@ from autofuse.fusion.planner.baselines import none_plan
 from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.loading.load import from_model
 from autofuse.graph.model import Graph
-from autofuse.graph.own.rounding import BFLOAT16, numpy_dtype
 from autofuse.kernels.lowering.lower import lower
 from autofuse.measure.checking.reference import run_reference
 from autofuse.measure.networks.judgement import WHOLE_LIMIT, whole_limit
 from autofuse.measure.networks.libraries import Model
 from autofuse.measure.networks.network import LibraryNetwork
 from autofuse.ort.bound import array_of, value_over
+from autofuse.values.names import BFLOAT16, numpy_dtype
 
 HALF = numpy_dtype(BFLOAT16)
 TARGET = Target("x86-64-v3", lanes=8, registers=16, cores=2, l1_bytes=32768, l2_bytes=262144)

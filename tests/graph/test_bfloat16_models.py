@@ -10,10 +10,11 @@ from autofuse.errors import UncoveredError
 from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.loading.load import from_model
 from autofuse.graph.own.bfloat16 import in_float32
-from autofuse.graph.own.rounding import is_rounded, numpy_dtype
+from autofuse.graph.own.rounding import is_rounded
 from autofuse.graph.submodel import to_model
 from autofuse.kernels.lowering.coverage import without_kernel
 from autofuse.kernels.lowering.halves import half_tensors
+from autofuse.values.names import numpy_dtype
 
 BFLOAT16 = numpy_dtype("bfloat16")
 ROUND, PRODUCT = "RoundToBfloat16", "Bfloat16MatMul"

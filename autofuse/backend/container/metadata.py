@@ -14,8 +14,8 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from autofuse.backend.container.open_spec import OpenSpec as OpenSpec
 from autofuse.errors import InputError
 from autofuse.graph.model import Origin
-from autofuse.graph.own.rounding import BFLOAT16, numpy_dtype
 from autofuse.ort.session import numpy_name
+from autofuse.values.names import BFLOAT16, numpy_dtype
 
 FORMAT, FORMAT_OF_PARTS, FORMAT_OF_BODIES, FORMAT_OF_SIZES = 2, 3, 5, 7
 """Of a library of our kernels alone, with a part of ONNX Runtime's, with segments in that part, with open sizes."""

@@ -9,7 +9,7 @@ import numpy as np
 from autofuse.backend.container.metadata import Metadata, OpenSpec, Program, TensorSpec
 from autofuse.backend.container.open_spec import SizeSpec
 from autofuse.errors import InputError
-from autofuse.graph.own.rounding import BFLOAT16
+from autofuse.values.names import BFLOAT16
 
 TABLE_FORMAT, TABLE_OF_PARTS = 1, 2
 """A C program reads the first; it refuses the second, of a model that ONNX Runtime has a part in."""

@@ -13,7 +13,7 @@ from autofuse.backend.container.open_spec import AxisSpec, SizeSpec
 from autofuse.backend.container.table import DLPACK_CODES
 from autofuse.backend.freestanding.description import Description, Shapes, tensors
 from autofuse.backend.freestanding.tables import Tables
-from autofuse.graph.own.rounding import numpy_dtype
+from autofuse.values.names import numpy_dtype
 
 SOURCES = Path(__file__).parent / "sources"
 """The runtime, and the templates of what is written for each network."""

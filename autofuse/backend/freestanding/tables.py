@@ -12,8 +12,8 @@ from autofuse.backend.compile.assemble import AssembledProgram
 from autofuse.backend.container.container import ALIGNMENT, aligned
 from autofuse.backend.container.metadata import Program
 from autofuse.backend.freestanding.memory import Lifetime, placed
-from autofuse.graph.own.rounding import numpy_dtype
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis
+from autofuse.values.names import numpy_dtype
 
 ARENA, WEIGHTS, INPUT, OUTPUT, KEPT = "AF_ARENA", "AF_WEIGHTS", "AF_INPUT", "AF_OUTPUT", "AF_KEPT"
 """`af_place` of runtime.h."""

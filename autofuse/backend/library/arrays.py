@@ -16,8 +16,9 @@ from autofuse.backend.container.container import ALIGNMENT
 from autofuse.backend.container.metadata import InputSpec, Program
 from autofuse.backend.library.runtime import boolean_tensor, empty_tensor
 from autofuse.errors import InputError
-from autofuse.graph.own.rounding import BFLOAT16, numpy_dtype, rounded
+from autofuse.graph.own.rounding import rounded
 from autofuse.ort.bound import array_of, is_value
+from autofuse.values.names import BFLOAT16, numpy_dtype
 
 Array = NDArray[np.generic]
 

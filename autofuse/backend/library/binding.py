@@ -13,9 +13,9 @@ from numpy.typing import DTypeLike
 from autofuse.backend.container.metadata import DTYPES
 from autofuse.backend.library.arrays import Array, as_array
 from autofuse.errors import InputError
-from autofuse.graph.own.rounding import BFLOAT16, numpy_dtype
 from autofuse.ort.bound import value_over
 from autofuse.ort.session import numpy_name
+from autofuse.values.names import BFLOAT16, numpy_dtype
 
 CPU = "cpu"
 

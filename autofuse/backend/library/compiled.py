@@ -27,7 +27,7 @@ from autofuse.backend.library.dispatch import Cut, Dispatch, padded
 from autofuse.backend.library.runtime import Machine, copied, global_function
 from autofuse.backend.library.threads import configure_threads, held_on
 from autofuse.errors import AutofuseError, InputError
-from autofuse.graph.own.rounding import BFLOAT16, numpy_dtype
+from autofuse.values.names import BFLOAT16, numpy_dtype
 
 Inputs = Mapping[str, Array] | Sequence[Array]
 

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from autofuse.backend.library.compiled import Library
 from autofuse.backend.library.parted import PartedLibrary
 from autofuse.errors import InputError
-from autofuse.graph.own.rounding import BFLOAT16
 from autofuse.values import outputs
 from autofuse.values.arguments import read_array
+from autofuse.values.names import BFLOAT16
 from autofuse.values.outputs import Inputs
 
 MAX_STEM = 100

@@ -16,8 +16,8 @@ from autofuse.graph.loading.limits import FoldBudget
 from autofuse.graph.model import Operator, Tensor
 from autofuse.graph.nodes import SUPPORTED_DTYPES, dtype_name, make_model
 from autofuse.graph.own.bfloat16 import is_of_bfloat16, plain
-from autofuse.graph.own.rounding import BFLOAT16
 from autofuse.graph.own.weight_only import as_dense, is_weight_only
+from autofuse.values.names import BFLOAT16
 
 _EMBEDDED_ELEMENTS = 4096
 """Constants up to here are handed to shape inference with their values, since they may be shapes."""

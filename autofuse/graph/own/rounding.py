@@ -1,4 +1,4 @@
-"""Numbers of float32 arrays rounded to bfloat16, their 16 bits, and arrays of such (numpy, and the type it lacks)."""
+"""Numbers of float32 arrays rounded to bfloat16, and their 16 bits (pure numpy)."""
 
 from __future__ import annotations
 
@@ -7,19 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-BFLOAT16 = "bfloat16"
-"""Element type of tensors of models and of libraries; a graph has it as float32."""
 _ODD_BIT, _HALF, _WHOLE, _QUIET, _INFINITY = 16, 0x7FFF, 0xFFFF0000, 0x00400000, 0x7F800000
-
-
-def numpy_dtype(name: str) -> np.dtype[Any]:
-    """numpy's element type of a name; that of ml_dtypes for bfloat16, which numpy lacks."""
-    if name != BFLOAT16:
-        return np.dtype(name)
-    import ml_dtypes  # only where a model has such tensors: a board that runs others may go without
-
-    found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-    return found
 
 
 def rounded(array: NDArray[Any]) -> NDArray[np.float32]:

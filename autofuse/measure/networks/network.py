@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.device.target import Target
-from autofuse.graph.own.rounding import BFLOAT16
 from autofuse.ort.session import open_session, ort_value
+from autofuse.values.names import BFLOAT16
 
 Array = NDArray[np.generic]
 

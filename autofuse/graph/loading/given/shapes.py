@@ -9,8 +9,8 @@ from onnx import ValueInfoProto
 from autofuse.errors import InputError, UncoveredError
 from autofuse.graph.model import Tensor
 from autofuse.graph.nodes import SUPPORTED_DTYPES, dtype_name
-from autofuse.graph.own.rounding import BFLOAT16
 from autofuse.values.arguments import Shapes
+from autofuse.values.names import BFLOAT16
 
 _Dim = int | str
 

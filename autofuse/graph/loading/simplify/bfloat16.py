@@ -23,7 +23,7 @@ from autofuse.graph.model import AttributeValue, Operator, Tensor
 from autofuse.graph.nodes import CAPTURES, attribute_proto, make_model
 from autofuse.graph.own.bfloat16 import keeps
 from autofuse.graph.own.names import DOMAIN, ROUND
-from autofuse.graph.own.rounding import BFLOAT16
+from autofuse.values.names import BFLOAT16
 
 _TYPES = ("dtype", "output_dtype", "softmax_precision", "stash_type", "to")
 """Attributes that are element types."""
