@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -108,7 +109,8 @@ class Alone:
     """A whole model in ONNX Runtime, called as it is; `results`: names of its outputs, some perhaps twice."""
 
     def __init__(self, session: Any, results: Sequence[str]) -> None:
-        self._session, self._run, self._names = session, session.run, list(dict.fromkeys(results))
+        self._session, self._names = session, list(dict.fromkeys(results))
+        self._run = partial(_run_on_values, session) if _has_bfloat16(session) else session.run
         self._places = None if self._names == list(results) else [self._names.index(name) for name in results]
 
     def __call__(self, given: Any) -> list[Any]:
@@ -130,10 +132,22 @@ def run_open(session: Any, values: Sequence[Any]) -> list[Any]:
     Values are arrays or whatever Python objects ONNX Runtime takes. InputError when it does not compute it.
     """
     names = [value.name for value in session.get_inputs()]
+    outputs = [value.name for value in session.get_outputs()]
+    run = partial(_run_on_values, session) if _has_bfloat16(session) else session.run
     try:
-        return list(session.run(None, dict(zip(names, values, strict=True))))
+        return list(run(outputs, dict(zip(names, values, strict=True))))
     except Exception as error:
         raise run_error(error) from error
+
+
+def _has_bfloat16(session: Any) -> bool:
+    return any(value.type == f"tensor({BFLOAT16})" for value in (*session.get_inputs(), *session.get_outputs()))
+
+
+def _run_on_values(session: Any, names: Sequence[str], given: Mapping[str, Any]) -> list[Any]:
+    """`session.run` of a model with tensors of bfloat16, of which ONNX Runtime takes and gives no arrays."""
+    values = {name: value if is_value(value) else value_over(value) for name, value in given.items()}
+    return [array_of(value) for value in session.run_with_ort_values(list(names), values)]
 
 
 def run_error(error: Exception) -> InputError:

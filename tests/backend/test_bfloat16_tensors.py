@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from numpy.typing import NDArray
 from onnx import parser
 
+from autofuse import api
 from autofuse.backend.compile.realise import Part, build_programs
 from autofuse.backend.container.metadata import TensorSpec
 from autofuse.backend.freestanding.source import _tensor
@@ -33,10 +35,12 @@ from autofuse.values.names import BFLOAT16, numpy_dtype
 
 HALF = numpy_dtype(BFLOAT16)
 TARGET = Target("x86-64-v3", lanes=8, registers=16, cores=2, l1_bytes=32768, l2_bytes=262144)
-TEXT = """f (bfloat16[4,8] x, bfloat16[8,8] w) => (bfloat16[4,8] y, bfloat16[4,8] z, bfloat16[8,4] t, bfloat16[2] c)
+TEXT = """f (bfloat16[4,8] x, bfloat16[8,8] w)
+    => (bfloat16[4,8] y, bfloat16[4,8] z, bfloat16[8,4] t, bfloat16[2] c, float[8,4] f)
     { k = Constant<value=int64 {1}>() a = MatMul(x, w) b = Add(a, x) y = Sigmoid(b) z = CumSum(x, k)
-      t = Reshape<allowzero=0>(x, s) c = Constant<value=bfloat16[2] {1, 3}>() s = Constant<value=int64[2] {8, 4}>() }"""
-"""A product, an operator that only TVM's importer has, a view of an input, and a constant."""
+      s = Constant<value=int64[2] {8, 4}>() t = Reshape<allowzero=0>(x, s) f = Cast<to=1>(t)
+      c = Constant<value=bfloat16[2] {1, 3}>() }"""
+"""A product, an operator that only TVM's importer has, a view of an input, a constant, and the view as float32."""
 
 
 @pytest.fixture(scope="module")
@@ -60,10 +64,11 @@ def feeds(graph: Graph) -> dict[str, NDArray[Any]]:
 
 def test_a_session_takes_and_gives_bfloat16(graph: Graph, built: Path, feeds: dict[str, NDArray[Any]]) -> None:
     session = Session(built)
-    assert [one.type for one in (*session.get_inputs(), *session.get_outputs())] == ["tensor(bfloat16)"] * 6
+    types = [one.type for one in (*session.get_inputs(), *session.get_outputs())]
+    assert types == [*["tensor(bfloat16)"] * 6, "tensor(float)"]
     made = session.run(None, feeds)
     wanted = run_reference(graph, {name: array.astype(np.float32) for name, array in feeds.items()})
-    assert [array.dtype for array in made] == [HALF] * 4
+    assert [array.dtype for array in made] == [*[HALF] * 4, np.float32]
     for array, expected in zip(made, wanted.values(), strict=True):
         np.testing.assert_allclose(array.astype(np.float32), expected, rtol=2**-7)
 
@@ -100,7 +105,7 @@ def test_memory_of_onnx_runtime_is_read_and_written(built: Path, feeds: dict[str
 def test_files_hold_float32(built: Path, tmp_path: Path) -> None:
     library = load(built)
     report = run_once(library, built, {}, tmp_path, {})
-    assert {output.dtype for output in report.outputs} == {"bfloat16"}
+    assert [output.dtype for output in report.outputs] == [*["bfloat16"] * 4, "float32"]
     saved = np.load(tmp_path / "y.npy")
     assert saved.dtype == np.float32 and saved.shape == (4, 8)
     assert report.outputs[0].max == saved.max()
@@ -119,3 +124,14 @@ def test_a_race_is_held_to_what_all_roundings_move(graph: Graph, built: Path, tm
 
 def test_programs_in_c_see_its_name_and_size() -> None:
     assert '"bfloat16", 2, shape_4_8, 64' in _tensor(TensorSpec("x", (4, 8), BFLOAT16))
+
+
+def test_what_onnx_runtime_runs_whole_has_such_tensors_too(tmp_path: Path) -> None:
+    text = """f (bool c, bfloat16[3] x, bfloat16[3] z) => (bfloat16[3] y) { y = If(c)
+        <then_branch = t () => (bfloat16[3] a) { a = Identity(x) },
+        else_branch = e () => (bfloat16[3] b) { b = Identity(z) }> }"""
+    onnx.save(parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}'), tmp_path / "if.onnx")
+    api.compile(tmp_path / "if.onnx", tmp_path / "if.so")
+    feeds = {"c": np.array(True), "x": np.array([1, 2, 3], HALF), "z": np.zeros(3, HALF)}
+    (made,) = api.Session(tmp_path / "if.so").run(None, feeds)
+    assert made.dtype == HALF and made.tolist() == [1, 2, 3]

@@ -47,7 +47,9 @@ def _keeps_order(workload: Workload, operator: WorkloadOperator) -> bool:
 
 
 def _same_order(left: Value, right: Value) -> bool:
-    """Whether both values, equal in row-major order, are stored in the same order too."""
+    """Whether both values, equal in row-major order, are stored in the same order too, in as many bits."""
+    if left.is_half != right.is_half:
+        return False
     if _stored_plain(left) or _stored_plain(right):
         return _stored_plain(left) and _stored_plain(right)
     rest = prod(left.shape[2:]) == prod(right.shape[2:])
