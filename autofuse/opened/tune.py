@@ -18,7 +18,7 @@ from autofuse.errors import InputError
 from autofuse.fusion.plan import ScheduleLimits
 from autofuse.graph.loading.given.buckets import of_images
 from autofuse.graph.loading.given.sizes import OpenSize, open_ones, the_open_one
-from autofuse.graph.loading.given.trace import read_trace, shares
+from autofuse.graph.loading.given.trace import Point, read_trace, shares
 from autofuse.kernels.open_sizes.open_rows import tile_counts
 from autofuse.search.budget.budget import Budget, now
 from autofuse.search.lab.tiles import TileSearch, WeightedTile
@@ -37,8 +37,8 @@ def tune_open(
     since: float,
     trace: Path | None = None,
 ) -> TuneResult:
-    """Search schedules of the tiles of `model`, the one size of `sizes` with a range left open; see
-    `autofuse.api.tune`. KeyboardInterrupt when somebody asked for a stop; what was measured is kept. `trace`: a file of
+    """Search schedules of the tiles of `model`, the sizes of `sizes` with a range left open; see `autofuse.api.tune`.
+    KeyboardInterrupt when somebody asked for a stop; what was measured is kept. `trace`: a file of
     the sizes that happen.
 
     InputError that names the operator which mixes what the size counts, or depends on it in another way.
@@ -52,8 +52,8 @@ def tune_open(
             "--sizes: tiles of images are not tuned by themselves; tune the model at a fixed size (--shape), whose "
             "schedules compile --sizes takes as first guesses"
         )
-    size = the_open_one(sizes)
-    happening = shares(size, None if trace is None else read_trace(trace, size))
+    ranges = open_ones(sizes) if len(open_ones(sizes)) == 2 else (the_open_one(sizes),)
+    happening = shares(ranges, None if trace is None else read_trace(trace, *ranges))
     request.progress(Progress("opening", f"reading {model.name}", now() - since, budget_s, total=request.trials))
     read = read_open(model, request.given, sizes)
     with ExitStack() as stack:
@@ -77,7 +77,7 @@ def tune_open(
                 )
             )  # fmt: skip
 
-        tiles = weighted(planned, happening)
+        tiles = weighted(planned, {_ordered(read, ranges, point): part for point, part in happening.items()})
         graphs = {rows: planned.opened.at(rows or planned.opened.size) for rows in {tile.rows for tile in tiles}}
         search = TileSearch(tiles, graphs, evidence, runner, folder, tell)
         search.advance(budget, request.trials)
@@ -93,17 +93,28 @@ def _planned(place: Place, asked: NamedDevice, exact: bool, read: OpenModel) -> 
         return open_plan(context, read, chosen)
 
 
-def weighted(planned: OpenPlan, happening: Mapping[int, float]) -> list[WeightedTile]:
-    """Every tile, with how often a call runs it on the average; `happening`: the part of all calls that has a size."""
+def _ordered(read: OpenModel, ranges: Sequence[OpenSize], point: Point) -> tuple[int, int]:
+    """The size of one sequence, and how many there are."""
+    values = {size.name: value for size, value in zip(ranges, point, strict=True)}
+    return values[read.size.name], 1 if read.repeats is None else values[read.repeats.size.name]
+
+
+def weighted(planned: OpenPlan, happening: Mapping[tuple[int, int], float]) -> list[WeightedTile]:
+    """Every tile, with how often a call runs it on the average; `happening`: the part of all calls that has a size, and
+    a number of sequences."""
     found = []
-    for group, _, tiles in planned.groups:
+    for group, whole, tiles in planned.groups:
         if not group.in_tiles:
             continue
         rows = [count for count, _ in tiles]
         once = group.picked is not None or rows == [0]
-        counts = {size: [1] * len(rows) if once else tile_counts(rows, size) for size in happening}
+        counts = {}
+        for size, sequences in happening:
+            joined, times = planned.of_call(group, whole, size, sequences)
+            runs_of = [1] * len(rows) if once else tile_counts(rows, joined)
+            counts[size, sequences] = [times * runs for runs in runs_of]
         for place, (count, bound) in enumerate(tiles):
-            runs = sum(share * counts[size][place] for size, share in happening.items())
+            runs = sum(share * counts[point][place] for point, share in happening.items())
             found.append(WeightedTile(count, bound, runs))
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -21,9 +22,12 @@ from tests.compiler.open_sizes.models import (
     TOLERANCE,
     Array,
     built,
+    built_over,
     inputs_at,
+    inputs_of,
     write,
 )
+from tests.compiler.open_sizes.sequences import MERGED, MERGED_WEIGHTS
 from tests.compiler.open_sizes.tokens import Form
 from tests.compiler.open_sizes.tokens import written as tokens
 
@@ -39,7 +43,8 @@ static size_t bytes_of(const DLTensor *tensor) {
   return bytes;
 }
 
-/* driver LIBRARY FOLDER SIZE...: reads SIZE.INDEX.in, writes SIZE.INDEX.out; a cache stays from size to size. */
+/* driver LIBRARY FOLDER SIZE...: reads SIZE.INDEX.in, writes SIZE.INDEX.out; a cache stays from size to size. Two
+   sizes are one such as 3x7. */
 int main(int argc, char **argv) {
   af_model *model = af_load(argv[1], 1);
   if (model == NULL) return fprintf(stderr, "%s\n", af_error()), 1;
@@ -54,16 +59,17 @@ int main(int argc, char **argv) {
   }
   for (int run = 3; run < argc; run++) {
     DLTensor inputs[16];
-    int64_t size = atoi(argv[run]), shapes[16][16];
+    int64_t sizes[2] = {atoi(argv[run]), 0}, shapes[16][16];
+    if (strchr(argv[run], 'x')) sizes[1] = atoi(strchr(argv[run], 'x') + 1);
     int count = 0;
     for (; af_input(model, count); count++) {
       inputs[count] = *af_input(model, count);
-      if (af_input_shape(model, count, &size, shapes[count])) return 1;
+      if (af_input_shape(model, count, sizes, shapes[count])) return 1;
       inputs[count].shape = shapes[count];
       inputs[count].data = memory[count];
       if (af_is_cache(model, count)) continue;
       char path[4096];
-      snprintf(path, sizeof path, "%s/%d.%d.in", argv[2], (int)size, count);
+      snprintf(path, sizeof path, "%s/%s.%d.in", argv[2], argv[run], count);
       FILE *file = fopen(path, "rb");
       size_t read = fread(memory[count], 1, bytes_of(&inputs[count]), file);
       fclose(file);
@@ -76,7 +82,7 @@ int main(int argc, char **argv) {
     for (int i = 0; af_output(model, i); i++) {
       const DLTensor *output = af_output(model, i);
       char path[4096];
-      snprintf(path, sizeof path, "%s/%d.%d.out", argv[2], (int)size, i);
+      snprintf(path, sizeof path, "%s/%s.%d.out", argv[2], argv[run], i);
       FILE *file = fopen(path, "wb");
       fwrite((char *)output->data + output->byte_offset, 1, bytes_of(output), file);
       fclose(file);
@@ -99,7 +105,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "driver"
 
 
-def run(driver: Path, library: Path, folder: Path, feeds: dict[int, list[Array]]) -> list[str]:
+def run(driver: Path, library: Path, folder: Path, feeds: Mapping[int | str, list[Array]]) -> list[str]:
     """What the program says; `feeds`: inputs by size, in the order of the calls."""
     for size, arrays in feeds.items():
         for place, array in enumerate(arrays):
@@ -130,6 +136,23 @@ def test_every_size_is_right_and_others_are_refused(driver: Path, tmp_path: Path
         for place, wanted in enumerate(theirs.run(None, inputs_at(model, name, size))):
             found = np.frombuffer((tmp_path / f"{size}.{place}.out").read_bytes(), wanted.dtype).reshape(wanted.shape)
             np.testing.assert_allclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE, err_msg=f"size {size}")
+
+
+def test_two_sizes_are_right_together(driver: Path, tmp_path: Path) -> None:
+    """One output has both in one axis."""
+    model = write(tmp_path / "merged.onnx", MERGED, MERGED_WEIGHTS)
+    built_over(model, {"batch": (1, 5), "tokens": (1, 40)})
+    points = {f"{batch}x{tokens}": {"batch": batch, "tokens": tokens} for batch, tokens in ((5, 40), (1, 1), (3, 17))}
+    feeds = {name: list(inputs_of(model, point).values()) for name, point in points.items()}
+    feeds["2x41"] = list(inputs_of(model, {"batch": 2, "tokens": 41}).values())
+    said = run(driver, model.with_suffix(".so"), tmp_path, feeds)
+    assert said[:2] == ["batch 1 5", "tokens 1 40"]
+    assert [line.split(":")[1] for line in said[2:]] == [" tokens is 41, the library takes 1 to 40"]
+    theirs = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    for name, point in points.items():
+        for place, wanted in enumerate(theirs.run(None, inputs_of(model, point))):
+            found = np.frombuffer((tmp_path / f"{name}.{place}.out").read_bytes(), wanted.dtype).reshape(wanted.shape)
+            np.testing.assert_allclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE, err_msg=name)
 
 
 def test_caches_lie_with_the_caller(driver: Path, tmp_path: Path) -> None:

@@ -23,8 +23,10 @@ from tests.compiler.open_sizes.models import (
     PERCEPTRON_WEIGHTS,
     TOLERANCE,
     inputs_at,
+    inputs_of,
     write,
 )
+from tests.compiler.open_sizes.sequences import MERGED, MERGED_WEIGHTS
 from tests.compiler.open_sizes.tokens import Form
 from tests.compiler.open_sizes.tokens import written as tokens
 from tests.ort.compiled import compiled, plain, session
@@ -150,3 +152,21 @@ def test_a_further_size_may_be_fixed(tmp_path: Path) -> None:
     np.testing.assert_allclose(ours.run(None, {"x": x})[0], np.exp(x), rtol=1e-5)
     with pytest.raises(Exception, match="Got: 8 Expected: 7"):
         ours.run(None, {"x": np.zeros((4, 8), np.float32)})
+
+
+def test_a_node_reads_two_sizes_from_its_inputs(tmp_path: Path) -> None:
+    """One output has both in one axis."""
+    model, tuned = write(tmp_path / "merged.onnx", MERGED, MERGED_WEIGHTS), tmp_path / "tuned.onnx"
+    compiled(model, tuned, threads=2, sizes={"batch": (1, 5), "tokens": (1, 40)})
+    ours, theirs = session(tuned, threads=2), plain(model)
+    assert [one.shape for one in ours.get_outputs()] == [["batch*tokens", 24], ["batch", 7]]
+    for batch, tokens_now in ((1, 1), (5, 40), (2, 3), (3, 17), (1, 40), (5, 1)):
+        feeds = inputs_of(model, {"batch": batch, "tokens": tokens_now})
+        for found, wanted in zip(ours.run(None, feeds), theirs.run(None, feeds), strict=True):
+            assert found.shape == wanted.shape
+            np.testing.assert_allclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE)
+    with pytest.raises(Exception, match="tokens is 41, compiled for 1 to 40"):
+        ours.run(None, inputs_of(model, {"batch": 2, "tokens": 41}))
+    uneven = inputs_of(model, {"batch": 2, "tokens": 3})
+    with pytest.raises(Exception, match="input mask has the shape"):
+        ours.run(None, {**uneven, "mask": uneven["mask"][:1]})

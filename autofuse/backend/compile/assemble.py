@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from autofuse.backend.compile.function import UPPER_BOUND, is_parallel
 from autofuse.backend.compile.symbols import Symbols
+from autofuse.backend.container.open_spec import AxisSpec
 from autofuse.errors import PlanError
 from autofuse.graph.model import Graph
-from autofuse.graph.transform.open_sizes.open_graph import OpenAxis
 from autofuse.graph.transform.open_sizes.stored_shapes import OpenImages, OpenRows
 from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.packing import as_stored
@@ -60,8 +60,9 @@ class AssembledProgram:
 
     The same without Relax: `steps` in their order; how each tensor is `stored`, and the tensor whose memory it lies in
     (`storage`: itself, but for views); `weight_values`, as long as `weights`: how each weight is stored; `constants`:
-    places among them of outputs that are constants, and of constants that depend on the open size; `axes`: where that
-    stands in tensors.
+    places among them of outputs that are constants, and of constants that depend on the open size; `axes`: of tensors
+    as they are stored, those that follow an open size; `repeated`: tensors that each sequence has of its own, in front
+    of whose axes stands how many there are.
     """
 
     entry: str
@@ -74,7 +75,8 @@ class AssembledProgram:
     storage: Mapping[str, str]
     weight_values: tuple[Value, ...]
     constants: Mapping[str, int]
-    axes: Mapping[str, OpenAxis] = field(default_factory=dict)
+    axes: Mapping[str, tuple[AxisSpec, ...]] = field(default_factory=dict)
+    repeated: Collection[str] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,7 +230,8 @@ class _Program:
             self._storage,
             tuple(self._weight_values),
             self._constants,
-            self._rows.axes if isinstance(self._rows, OpenRows) else {},
+            _stored_axes(self._rows) if isinstance(self._rows, OpenRows) else {},
+            _own(self._rows) if isinstance(self._rows, OpenRows) else (),
         )
 
     def _emit_call(self, bound: BoundWorkload, function: Any, weights: list[Any]) -> None:
@@ -330,6 +333,21 @@ class _Program:
                 found.append(position)
             taken.add(self._storage[name])
         return tuple(found)
+
+
+def _own(rows: OpenRows) -> Collection[str]:
+    """Tensors of which each sequence has its own."""
+    return () if rows.repeats is None else rows.repeats.own
+
+
+def _stored_axes(rows: OpenRows) -> dict[str, tuple[AxisSpec, ...]]:
+    """The axes of tensors, as they are stored, that follow an open size: the number of sequences is the first one."""
+    own, size = _own(rows), int(rows.repeats is not None)
+    found: dict[str, tuple[AxisSpec, ...]] = {name: (AxisSpec(0, 0),) for name in own}
+    for name, where in rows.axes.items():
+        lead = found.get(name, ())
+        found[name] = (*lead, AxisSpec(where.axis + len(lead), size, where.factor, 1, where.more))
+    return found
 
 
 class _Functions:

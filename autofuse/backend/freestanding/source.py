@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from autofuse.backend.container.metadata import InputSpec, TensorSpec
-from autofuse.backend.container.open_spec import AxisSpec, SizeSpec
+from autofuse.backend.container.open_spec import SizeSpec
 from autofuse.backend.container.table import DLPACK_CODES
 from autofuse.backend.freestanding.description import Description, Shapes, tensors
 from autofuse.backend.freestanding.tables import Tables
@@ -189,13 +189,12 @@ def _extent_lines(shapes: Shapes, tables: Tables) -> list[str]:
         return []
     both = (*shapes.inputs, *shapes.outputs)
     known = dict(zip(both, shapes.opened.extents, strict=True))
-    rows = [
-        () if row.open is None else (AxisSpec(row.open.axis, 0, row.open.factor, 1, row.open.more),)
-        for row in tables.rows
+    found = [
+        *(row.open for row in tables.rows),
+        *(known[spec] for spec in (*shapes.given, *shapes.outputs, *shapes.kept)),
     ]
-    found = [*rows, *(known[spec] for spec in (*shapes.given, *shapes.outputs, *shapes.kept))]
     return [
-        f"{{{tensor}, {one.axis}, {one.size}, {one.factor}, {one.more}}}"
+        f"{{{tensor}, {one.axis}, {one.size}, {-1 if one.times is None else one.times}, {one.factor}, {one.more}}}"
         for tensor, extents in enumerate(found)
         for one in extents
     ]

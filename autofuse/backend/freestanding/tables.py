@@ -11,8 +11,8 @@ import numpy as np
 from autofuse.backend.compile.assemble import AssembledProgram
 from autofuse.backend.container.container import ALIGNMENT, aligned
 from autofuse.backend.container.metadata import Program
+from autofuse.backend.container.open_spec import AxisSpec
 from autofuse.backend.freestanding.memory import Lifetime, placed
-from autofuse.graph.transform.open_sizes.open_graph import OpenAxis
 from autofuse.values.names import numpy_dtype
 
 ARENA, WEIGHTS, INPUT, OUTPUT, KEPT = "AF_ARENA", "AF_WEIGHTS", "AF_INPUT", "AF_OUTPUT", "AF_KEPT"
@@ -22,13 +22,13 @@ ARENA, WEIGHTS, INPUT, OUTPUT, KEPT = "AF_ARENA", "AF_WEIGHTS", "AF_INPUT", "AF_
 @dataclass(frozen=True)
 class Row:
     """A tensor, with its `shape` at the largest size. `offset`: bytes into the arena, the weights or what is kept
-    between calls; of an input or output, its number. `open`: its axis that follows an open size."""
+    between calls; of an input or output, its number. `open`: its axes that follow an open size."""
 
     place: str
     offset: int
     shape: tuple[int, ...]
     dtype: str
-    open: OpenAxis | None = None
+    open: tuple[AxisSpec, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class _Places:
 
     def __init__(self, program: AssembledProgram, described: Program, offsets: Sequence[int]) -> None:
         self._program = program
-        self._high = described.opened.sizes[0].high if described.opened else 0
+        self._highs = [size.high for size in described.opened.sizes] if described.opened else []
         self._weights = [offsets[position] for position in program.weights]
         kept, self.kept_bytes = kept_offsets(described)
         self.kept = tuple(kept.values())
@@ -122,7 +122,7 @@ class _Places:
             return self.weight(self._program.constants[name])
         place, offset = self.of(name)
         stored = self._program.stored[name].stored_dtype
-        return Row(place, offset, self._shape(name), stored, self._program.axes.get(name))
+        return Row(place, offset, self._shape(name), stored, self._program.axes.get(name, ()))
 
     def weight(self, place: int) -> Row:
         """The weight at that place of the program's."""
@@ -131,12 +131,12 @@ class _Places:
 
     def _shape(self, name: str) -> tuple[int, ...]:
         """How a tensor is stored at the largest size."""
-        value = self._program.stored[name]
-        where = self._program.axes.get(name)
-        if where is None:
-            return value.physical_shape
-        open_one = where.factor * self._high + where.more
-        return tuple(open_one if axis == where.axis else size for axis, size in enumerate(value.physical_shape))
+        shape = list(self._program.stored[name].physical_shape)
+        if name in self._program.repeated:
+            shape.insert(0, 1)
+        for one in self._program.axes.get(name, ()):
+            shape[one.axis] = one.at(self._highs)
+        return tuple(shape)
 
     def _lifetimes(self) -> list[Lifetime]:
         """Of the results that lie in no input, output or weight: from the step that writes to the last that reads."""

@@ -76,7 +76,7 @@ def compile_open(
         check_form(form, output, read_files(context, model, output, plan), context.environment.target)
     if key is not None:
         private_key(key)
-    _check_several(sizes, form, caches or {})
+    _check_several(sizes, caches or {})
     read = read_open(model, given, sizes, told)
     told(LOOKING_UP, 0, 1)
     chosen = find_plan(context, read.opened.graph, read.sha256, plan)
@@ -91,11 +91,9 @@ def compile_open(
     return with_files(report, form, output, write)
 
 
-def _check_several(sizes: Sequence[OpenSize], form: LibraryFormat, caches: Caches) -> None:
+def _check_several(sizes: Sequence[OpenSize], caches: Caches) -> None:
     """InputError for what a library with two open sizes cannot be."""
     names = " and ".join(size.name for size in open_ones(sizes))
-    if len(open_ones(sizes)) > 1 and form != "so":
-        raise InputError(f"--format {form}: {names} stay open together in libraries of the format so only; fix one")
     if len(open_ones(sizes)) > 1 and caches:
         raise InputError(f"--cache: a library keeps the caches of one sequence; fix one of {names}")
 
@@ -108,6 +106,16 @@ class OpenPlan:
     chosen: FoundPlan
     groups: tuple[Bound, ...]
     repeats: Repeats | None = None
+
+    def of_call(self, group: Grouped, bound: BoundWorkload, size: int, sequences: int) -> tuple[int, int]:
+        """The rows that tiles of a group compute together in a call, and how often: for each sequence, where theirs are
+        not joined."""
+        own = () if self.repeats is None else self.repeats.own
+        if not any(name in own for name in bound.inputs):
+            return size, 1
+        rows = [index for index, name in arguments(bound) if name in self.opened.axes]
+        together = group.picked is None and joined(bound, rows, self.repeats)
+        return (size * sequences, 1) if together else (size, sequences)
 
     @property
     def tiles(self) -> list[tuple[int, BoundWorkload]]:

@@ -22,8 +22,10 @@ from tests.compiler.open_sizes.models import (
     PERCEPTRON_WEIGHTS,
     TOLERANCE,
     inputs_at,
+    inputs_of,
     write,
 )
+from tests.compiler.open_sizes.sequences import MERGED, MERGED_WEIGHTS
 from tests.compiler.open_sizes.tokens import Form
 from tests.compiler.open_sizes.tokens import written as tokens
 
@@ -93,6 +95,23 @@ def test_inputs_and_outputs_have_the_size_of_now(opened: Opened) -> None:
             assert session.size(opened.name) == size
             assert [one[1:] for one in session.now("input")] == [(a.shape, a.nbytes) for a in opened.inputs(size)]
             assert [one[1:] for one in session.now("output")] == [(a.shape, a.nbytes) for a in opened.wanted(size)]
+
+
+def test_two_sizes_are_set_one_by_one(tmp_path: Path) -> None:
+    """One output has both in one axis."""
+    model, path = write(tmp_path / "merged.onnx", MERGED, MERGED_WEIGHTS), tmp_path / "libmerged.so"
+    ranges = {"batch": (1, 5), "tokens": (1, 40)}
+    autofuse.compile(model, path, database=str(tmp_path / "a.db"), threads=2, sizes=ranges, format="c")
+    theirs = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    with OpenSession(OpenNative(path), 2) as session:
+        for batch, tokens in ((1, 1), (5, 40), (2, 3), (3, 17), (1, 40), (5, 1)):
+            assert (session.set_size("tokens", tokens), session.set_size("batch", batch)) == (0, 0)
+            feeds = inputs_of(model, {"batch": batch, "tokens": tokens})
+            code, made = session.call(list(feeds.values()), 0)
+            assert code == 0
+            for found, wanted in zip(made, theirs.run(None, feeds), strict=True):
+                assert found.shape == wanted.shape
+                np.testing.assert_allclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE)
 
 
 def test_a_size_outside_of_the_range_is_refused_and_changes_nothing(opened: Opened) -> None:

@@ -13,6 +13,7 @@ from autofuse import api
 from autofuse.backend.library.compiled import Library
 from autofuse.errors import InputError
 from tests.compiler.open_sizes.models import built_over, check_over, inputs_of, weight, write
+from tests.compiler.open_sizes.sequences import MERGED, MERGED_WEIGHTS
 from tests.compiler.open_sizes.tokens import Form, written
 
 POINTS = [{"batch": batch, "tokens": tokens} for batch in (1, 2, 5) for tokens in (1, 3, 9, 16, 33, 40)]
@@ -41,29 +42,6 @@ def test_attention_is_right_at_every_number_of_sequences_and_tokens(tmp_path: Pa
     check_over(model, built_over(model, {"batch": (1, 5), "tokens": (1, 40)}), POINTS)
 
 
-MERGED = """
-merged (int64[batch, tokens] kind, int64[batch, tokens] mask) => (float[all, 24] y, float[batch, 7] pooled) {
-  shape = Shape (kind)
-  rows = Gather <axis = 0> (table, kind)
-  flat = Reshape (rows, wide)
-  y = Gemm (flat, w, b)
-  target = Concat <axis = 0> (shape, width)
-  apart = Reshape (y, target)
-  column = Unsqueeze (mask, two)
-  real = Cast <to = 1> (column)
-  kept = Mul (apart, real)
-  total = ReduceSum <keepdims = 0> (kept, one)
-  many = ReduceSum <keepdims = 0> (real, one)
-  least = Max (many, single)
-  mean = Div (total, least)
-  logits = MatMul (mean, v)
-  pooled = Softmax <axis = -1> (logits)
-}"""
-"""A sentence embedding that merges the sequences and their tokens: a mean with a mask, and a classifier."""
-MERGED_WEIGHTS = {
-    "table": weight(8, 16), "w": weight(16, 24), "b": weight(24), "v": weight(24, 7), "wide": np.array([-1, 16]),
-    "width": np.array([24]), "one": np.array([1]), "two": np.array([2]), "single": np.float32(1),
-}  # fmt: skip
 RANGES = {"batch": (1, 5), "tokens": (1, 40)}
 
 
@@ -130,9 +108,7 @@ def test_sequences_that_are_mixed_are_refused_by_name(tmp_path: Path, body: str,
         built_over(model, RANGES)
 
 
-def test_what_has_one_size_only_says_so(merged: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="batch and tokens stay open together in libraries of the format so only"):
-        api.compile(merged, tmp_path / "net.so", sizes=RANGES, format="c", database=str(tmp_path / "a.db"), threads=1)
+def test_a_library_keeps_the_caches_of_one_sequence(merged: Path) -> None:
     with pytest.raises(InputError, match="the caches of one sequence; fix one of batch and tokens"):
         built_over(merged, RANGES, caches={"pooled": "kind"})
 

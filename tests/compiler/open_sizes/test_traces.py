@@ -65,7 +65,7 @@ def test_what_was_written_is_read_and_replaced(model: Path, tmp_path: Path) -> N
         opened.run(None, inputs_at(model, "batch", size))
         opened.write_sizes(path)
     assert path.read_text() == "batch,calls\n2,1\n5,2\n"
-    assert read_trace(path, SIZE) == {2: 1, 5: 2}
+    assert read_trace(path, SIZE) == {(2,): 1, (5,): 2}
     path.write_text("mine")
     with pytest.raises(InputError, match="not a trace of sizes"):
         opened.write_sizes(path)
@@ -82,7 +82,7 @@ def test_sessions_that_record_nothing_say_so(model: Path, tmp_path: Path) -> Non
 def test_a_trace_may_be_a_list_of_calls(tmp_path: Path) -> None:
     path = tmp_path / "calls.csv"
     path.write_text("batch\n4\n 4\n\n9\n")
-    assert read_trace(path, SIZE) == {4: 2, 9: 1}
+    assert read_trace(path, SIZE) == {(4,): 2, (9,): 1}
 
 
 @pytest.mark.parametrize(
@@ -105,15 +105,16 @@ def test_what_is_no_trace_of_the_size_is_refused(tmp_path: Path, text: str, reas
 
 
 def test_sizes_weigh_as_much_as_they_happen() -> None:
-    assert shares(OpenSize("n", 1, 2), None) == {1: 0.5, 2: 0.5}
-    assert shares(SIZE, {2: 1, 5: 3}) == {2: 0.25, 5: 0.75}
+    assert shares([OpenSize("n", 1, 2)], None) == {(1,): 0.5, (2,): 0.5}
+    assert shares([SIZE], {(2,): 1, (5,): 3}) == {(2,): 0.25, (5,): 0.75}
 
 
 def test_a_tile_weighs_as_often_as_calls_run_it() -> None:
     """21 rows are a tile of 16, one of 4 and a single row; 3 rows are single ones."""
     tiles = [(16, None), (4, None), (1, None)]
-    plan: Any = SimpleNamespace(groups=[(SimpleNamespace(in_tiles=True, picked=None), None, tiles)])
-    assert [tile.runs for tile in weighted(plan, {21: 0.75, 3: 0.25})] == [0.75, 0.75, 1.5]
+    groups = [(SimpleNamespace(in_tiles=True, picked=None), None, tiles)]
+    plan: Any = SimpleNamespace(groups=groups, of_call=lambda _group, _bound, size, sequences: (size * sequences, 1))
+    assert [tile.runs for tile in weighted(plan, {(7, 3): 0.75, (3, 1): 0.25})] == [0.75, 0.75, 1.5]
 
 
 def test_tune_takes_a_trace(model: Path, tmp_path: Path) -> None:

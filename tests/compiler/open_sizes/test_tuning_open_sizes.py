@@ -13,6 +13,7 @@ from autofuse.cli.main import app
 from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.kernels.open_sizes.open_rows import TILES, tile_counts
 from tests.compiler.open_sizes.models import PERCEPTRON, PERCEPTRON_WEIGHTS, write
+from tests.compiler.open_sizes.sequences import MERGED, MERGED_WEIGHTS
 from tests.compiler.open_sizes.tokens import Form, written
 
 SIZES = {"batch": (1, 5)}
@@ -64,6 +65,20 @@ def test_the_screen_lists_tiles(model: Path, tuned: Any) -> None:
     assert shown.exit_code == 0
     assert f"{len(tuned.tiles)} tiles of" in shown.output
     assert "--sizes batch=1:5" in shown.output.split("next", 1)[1]
+
+
+def test_rows_of_all_sequences_weigh_together(tmp_path: Path) -> None:
+    """3 sequences of 7 tokens are 21 rows: a tile of 16, one of 4 and a single one; a classifier runs for each."""
+    model, base = write(tmp_path / "merged.onnx", MERGED, MERGED_WEIGHTS), str(tmp_path / "a.db")
+    trace = tmp_path / "sizes.csv"
+    trace.write_text("batch,tokens,calls\n3,7,1\n")
+    sizes = {"batch": (1, 5), "tokens": (1, 40)}
+    tuned: Any = api.tune(model, sizes=sizes, trials=3, threads=1, database=base, trace=trace)
+    products = {tile.rows: tile.runs for tile in tuned.tiles if tile.label.startswith("Gemm")}
+    assert products == {16: 1.0, 4: 1.0, 1: 1.0}
+    assert {tile.runs for tile in tuned.tiles if not tile.rows} == {3.0}
+    report = api.compile(model, dry_run=True, sizes=sizes, threads=1, database=base)
+    assert any(group.tier == "hit (tile)" for group in report.groups)
 
 
 def test_attention_is_left_alone(tmp_path: Path) -> None:

@@ -68,10 +68,12 @@ typedef struct {
   int64_t low, high, added;
 } af_range;
 
-/* An extent that follows an open size: axis `axis` of a tensor is `factor` times the size number `size`, and `more`.
+/* An extent that follows an open size: axis `axis` of a tensor is `factor` times the size number `size`, and `more`;
+   all of this as often as size number `times` says, where that is not below 0.
    `tensor`: its number among the rows, then the inputs, the outputs, the caches; extents of one tensor stand together. */
 typedef struct {
   uint32_t tensor, axis, size;
+  int32_t times;
   int64_t factor, more;
 } af_extent;
 

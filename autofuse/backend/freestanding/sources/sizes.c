@@ -75,13 +75,20 @@ void af_end_sizes(AF(session) *session) {
   free(session->kept);
 }
 
+static int follows(const af_extent *extent, uint32_t number) {
+  return extent->size == number || extent->times == (int32_t)number;
+}
+
 void af_resize(AF(session) *session, uint32_t number, int64_t size) {
   const af_program *p = session->program;
   session->size[number] = size;
-  for (uint32_t i = 0; i < p->extents; i++)
-    if (p->extent[i].size == number) *session->extent[i] = p->extent[i].factor * size + p->extent[i].more;
   for (uint32_t i = 0; i < p->extents; i++) {
-    if (p->extent[i].size != number || p->extent[i].tensor < p->rows) continue;
+    const af_extent *one = &p->extent[i];
+    if (!follows(one, number)) continue;
+    *session->extent[i] = (one->factor * session->size[one->size] + one->more) * (one->times < 0 ? 1 : session->size[one->times]);
+  }
+  for (uint32_t i = 0; i < p->extents; i++) {
+    if (!follows(&p->extent[i], number) || p->extent[i].tensor < p->rows) continue;
     uint32_t place = p->extent[i].tensor - p->rows;
     const AF(tensor) *largest = af_largest(p, place);
     size_t most = elements(largest);

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 
 from autofuse.errors import InputError
@@ -14,6 +15,8 @@ from autofuse.values.arguments import whole_number
 from autofuse.values.outputs import Kind, read_text, write_output
 
 CALLS = "calls"
+Point = tuple[int, ...]
+"""A value of each size."""
 
 
 def _is_trace(path: Path) -> bool:
@@ -29,7 +32,7 @@ class SizeCounter:
 
     def __init__(self, *names: str) -> None:
         self.names = names
-        self._counts: Counter[tuple[int, ...]] = Counter()
+        self._counts: Counter[Point] = Counter()
         self._lock = threading.Lock()
 
     def add(self, *sizes: int) -> None:
@@ -38,7 +41,7 @@ class SizeCounter:
             self._counts[sizes] += 1
 
     @property
-    def counts(self) -> dict[int | tuple[int, ...], int]:
+    def counts(self) -> dict[int | Point, int]:
         """Calls by size, the smallest first; by all sizes where there are several."""
         with self._lock:
             counted = sorted(self._counts.items())
@@ -52,33 +55,35 @@ class SizeCounter:
         write_output(path, "\n".join(lines) + "\n", TRACE, option="trace")
 
 
-def read_trace(path: Path, size: OpenSize) -> dict[int, int]:
-    """Calls by size. InputError for what is no trace of `size`, or holds one outside of its range."""
+def read_trace(path: Path, *sizes: OpenSize) -> dict[Point, int]:
+    """Calls by sizes. InputError for what is no trace of `sizes`, or holds one outside of its range."""
+    names = [size.name for size in sizes]
     try:
         first, *lines = list(csv.reader(read_text(path).splitlines())) or [[]]
     except (OSError, UnicodeDecodeError, csv.Error, ValueError) as error:
         raise InputError(f"--trace: {path}: {error}") from error
-    if first not in ([size.name, CALLS], [size.name]):
-        shown = ",".join(first)
-        raise InputError(f"--trace: {path} begins with {shown!r:.100}, allowed: {size.name},{CALLS} or {size.name}")
-    found: Counter[int] = Counter()
+    if first not in ([*names, CALLS], names):
+        shown, known = ",".join(first), ",".join(names)
+        raise InputError(f"--trace: {path} begins with {shown!r:.100}, allowed: {known},{CALLS} or {known}")
+    found: Counter[Point] = Counter()
     for number, line in enumerate(lines, 2):
         values = [whole_number(text.strip()) for text in line]
         if not line:
             continue
         if len(values) != len(first) or any(value is None or value < 1 for value in values):
             raise InputError(f"--trace: {path}, line {number}: got {','.join(line)!r:.100}, allowed: {','.join(first)}")
-        count, calls = [value or 0 for value in (*values, 1)][:2]
-        if not size.low <= count <= size.high:
-            raise InputError(f"--trace: {path}, line {number}: {size.name} is {count}, --sizes has {size}")
-        found[count] += calls
+        *point, calls = [value or 0 for value in (*values, 1)][: len(sizes) + 1]
+        for size, count in zip(sizes, point, strict=True):
+            if not size.low <= count <= size.high:
+                raise InputError(f"--trace: {path}, line {number}: {size.name} is {count}, --sizes has {size}")
+        found[tuple(point)] += calls
     if not found:
         raise InputError(f"--trace: {path} has no calls")
     return dict(sorted(found.items()))
 
 
-def shares(size: OpenSize, trace: Mapping[int, int] | None) -> dict[int, float]:
-    """Sizes that stand for a range, and which part of all calls each is: those of a trace, or all drawn ones alike."""
-    counts = dict.fromkeys(size.drawn(), 1) if trace is None else trace
+def shares(sizes: Sequence[OpenSize], trace: Mapping[Point, int] | None) -> dict[Point, float]:
+    """Sizes that stand for ranges, and which part of all calls each is: those of a trace, or all drawn ones alike."""
+    counts = dict.fromkeys(product(*(size.drawn() for size in sizes)), 1) if trace is None else trace
     total = sum(counts.values())
-    return {count: calls / total for count, calls in counts.items()}
+    return {point: calls / total for point, calls in counts.items()}

@@ -13,6 +13,11 @@ static const af_open_axis *open_axis(const af_port *port, size_t axis) {
   return NULL;
 }
 
+static int64_t extent_at(const af_open_axis *open, const int64_t *sizes) {
+  int64_t once = open->factor * sizes[open->size] + open->more;
+  return open->times < 0 ? once : once * sizes[open->times];
+}
+
 bool af_fits(const af_port *port, const int64_t *shape, size_t rank, int64_t *sizes) {
   if (rank != (size_t)port->io->rank) return false;
   if (!port->axes) return !memcmp(shape, port->io->shape, rank * sizeof *shape);
@@ -20,6 +25,10 @@ bool af_fits(const af_port *port, const int64_t *shape, size_t rank, int64_t *si
     const af_open_axis *open = open_axis(port, i);
     if (!open && shape[i] != port->io->shape[i]) return false;
     if (!open) continue;
+    if (open->times >= 0) { /* the sizes stand in an input before, by themselves */
+      if (sizes[open->size] < 0 || sizes[open->times] < 0 || shape[i] != extent_at(open, sizes)) return false;
+      continue;
+    }
     int64_t times = shape[i] - open->more, size = times / open->factor;
     if (times < 0 || times % open->factor || (sizes[open->size] >= 0 && sizes[open->size] != size)) return false;
     sizes[open->size] = size;
@@ -43,13 +52,16 @@ const int64_t *af_shape_at(const af_port *port, const int64_t *sizes, int64_t *r
   if (!port->axes) return port->io->shape;
   memcpy(room, port->io->shape, (size_t)port->io->rank * sizeof *room);
   for (const af_open_axis *open = port->axis; open < port->axis + port->axes; open++)
-    room[open->axis] = open->factor * sizes[open->size] + open->more;
+    room[open->axis] = extent_at(open, sizes);
   return room;
 }
 
 static size_t extent_text(const af_node *node, const af_open_axis *open, char *text, size_t room) {
-  const char *name = node->payload->segments->open_size(node->segment, (int)open->size)->name;
-  int used = open->factor == 1 ? snprintf(text, room, "%.32s", name) : snprintf(text, room, "%lld*%.32s", (long long)open->factor, name);
+  const af_segments *segments = node->payload->segments;
+  int used = 0;
+  if (open->times >= 0) used += snprintf(text, room, "%.20s*", segments->open_size(node->segment, open->times)->name);
+  if (open->factor > 1) used += snprintf(text + used, room - (size_t)used, "%lld*", (long long)open->factor);
+  used += snprintf(text + used, room - (size_t)used, "%.20s", segments->open_size(node->segment, (int)open->size)->name);
   if (open->more) used += snprintf(text + used, room - (size_t)used, " + %lld", (long long)open->more);
   return (size_t)used;
 }
