@@ -37,7 +37,7 @@ from autofuse.kernels.emission import Emission
 from autofuse.kernels.lowering.coverage import require_kernels
 from autofuse.kernels.lowering.layout import assign_layouts
 from autofuse.kernels.lowering.lower import Lowering
-from autofuse.kernels.open_sizes.grid_tiles import Range, tile_lengths
+from autofuse.kernels.open_sizes.grid_tiles import Range, tile_splits
 from autofuse.kernels.open_sizes.open_grid import GridArgument, GridForm
 from autofuse.kernels.open_sizes.open_rows import check_elements
 from autofuse.kernels.workload.free_reshape import is_free_reshape
@@ -185,13 +185,13 @@ def _built(known: GridOperators, group: GridGroup, layouts: Mapping[str, str]) -
     slides = {} if look is None else look.slides
     beyond = look is not None and _looks_beyond(opened, looked, bound.outputs[0], look)
     ranges = [_range(opened, grid[size], slides.get(size, Slide())) for size in order]
-    lengths = tile_lengths(bound.workload, ranges, beyond)
+    splits = tile_splits(bound.workload, ranges, beyond)
     tiles = {}
-    for one in product(*lengths):
+    for one in product(*(split.lengths for split in splits)):
         made = tile_graph(known, group, dict(zip(order, one, strict=True)))
         tiles[one] = OpenTile(1, bind_workload(made.graph, made.operators, layouts), {})
     fill = look.fill if look is not None and beyond else None
-    return BuiltGroup(group, bound, tiles, GridForm(inputs, outputs, order, lengths, slides, fill))
+    return BuiltGroup(group, bound, tiles, GridForm(inputs, outputs, order, splits, slides, fill))
 
 
 def _range(opened: GridGraph, extent: Extent, slide: Slide) -> Range:

@@ -21,6 +21,12 @@ LINE = 64
 on a copy of its window."""
 LONG = 128
 """Places of a tile along the only size."""
+COVERING = (16, 12, 8)
+"""Lengths of tiles that read many weights."""
+READING = 10
+"""Places along a size that a tile could compute while it reads many weights."""
+STARTING = 4
+"""Places along a size that a tile of few weights could compute while it starts."""
 SMALLEST = 8
 """Places of a shorter tile, where the range lets it: of fewer, each reads weights for little."""
 
@@ -36,37 +42,75 @@ class Range:
     aligned: int = 1
 
 
-def tile_lengths(workload: Workload, ranges: Sequence[Range], copied: bool) -> tuple[tuple[int, ...], ...]:
-    """The lengths of tiles along each size, the longest first; the shortest tile fits the smallest extent.
+@dataclass(frozen=True)
+class Split:
+    """How an extent is parted into tiles of some `lengths`, the longest first.
 
-    `copied`: each tile works on a copy of its window. Few weights are read again for each tile, so that one length that
-    divides all extents is better than two, of which each is a kernel to be compiled.
+    `extra`: what a tile costs beside its places, in places. `cut`: a tile may reach beyond the image, which has fewer
+    places than it; where it may not, the shortest one fits the smallest extent.
+    """
+
+    lengths: tuple[int, ...]
+    extra: int = 0
+    cut: bool = False
+
+    def counts(self, extent: int) -> tuple[int, ...]:
+        """How many tiles of each length compute an extent: as many of the longest as fit, and the cheapest ones for the
+        rest, of which the last is moved back."""
+        whole, rest = divmod(extent, self.lengths[0])
+        fitting = [length for length in self.lengths if self.cut or length <= extent] or self.lengths[-1:]
+        cheapest: list[tuple[int, tuple[int, ...]]] = [(0, ())]
+        for left in range(1, rest + 1):
+            ways = []
+            for length in fitting:
+                cost, taken = cheapest[max(left - length, 0)]
+                ways.append((cost + length + self.extra, (*taken, length)))
+            cheapest.append(min(ways, key=lambda way: (way[0], len(way[1]))))
+        taken = cheapest[rest][1]
+        return (whole + taken.count(self.lengths[0]), *(taken.count(length) for length in self.lengths[1:]))
+
+
+def tile_splits(workload: Workload, ranges: Sequence[Range], copied: bool) -> tuple[Split, ...]:
+    """How each size is parted into tiles. `copied`: each tile works on a copy of its window.
+
+    Few weights are read again for each tile, so that one length that divides all extents is better than two, of which
+    each is a kernel to be compiled.
     """
     weights = [op.inputs[1] for op in workload.operators if op.op_type in WEIGHTED]
     *outer, last = ranges
     if not outer:
-        return (_lengths(LONG, last),)
+        return (_split(LONG, last),)
     if not weights and not copied:
-        return (*(_lengths(1, one) for one in outer), _lengths(LINE, last))
+        return (*(_split(1, one) for one in outer), _split(LINE, last))
     if not weights or max(prod(workload.values[index].shape) for index in weights) <= FEW_WEIGHTS:
         columns = FLAT_COLUMNS if weights else LINE
-        return (*(_dividing(one) or _lengths(FLAT_ROWS, one) for one in outer), _lengths(columns, last))
-    return tuple(_lengths(SQUARE, one) for one in ranges)
+        return (*(_dividing(one) or _split(FLAT_ROWS, one) for one in outer), _split(columns, last))
+    return tuple(_covering(one) for one in ranges)
 
 
-def _dividing(one: Range) -> tuple[int, ...]:
+def _dividing(one: Range) -> Split | None:
     """A length that divides all extents; none where only short ones do."""
     found = gcd(one.unit, FLAT_ROWS)
-    return (found,) if found >= SMALLEST // 2 and found % one.aligned == 0 else ()
+    return Split((found,)) if found >= SMALLEST // 2 and found % one.aligned == 0 else None
 
 
-def _lengths(wished: int, one: Range) -> tuple[int, ...]:
+def _covering(one: Range) -> Split:
+    """Lengths of which the shortest that is long enough computes all that is left: each tile reads many weights."""
+    if one.unit % SQUARE == 0:
+        return Split((SQUARE,))
+    lengths = tuple(length for length in COVERING if length % one.aligned == 0)
+    if not lengths:
+        return _split(SQUARE, one)
+    return Split(lengths, READING, one.low < lengths[0])
+
+
+def _split(wished: int, one: Range) -> Split:
     """One length where it divides every extent; else a long one, and a shorter one for what is left."""
     unit = one.aligned
     longest = max(unit, min(wished, one.high) // unit * unit)
     if one.unit % longest == 0 or longest == unit:
-        return (longest,)
+        return Split((longest,))
     fitting = range(unit, min(one.low, longest // 2) + 1, unit)
     dividing = [length for length in fitting if one.unit % length == 0 and length >= SMALLEST]
     small = [length for length in fitting if length <= SMALLEST]
-    return longest, max(dividing or small or [unit])
+    return Split((longest, max(dividing or small or [unit])), STARTING)

@@ -23,6 +23,7 @@ from autofuse.graph.transform.open_sizes.grid_windows import Slide
 from autofuse.kernels.build import FUNCTION_ATTRIBUTES, Constants, Kernel, complete, emit_body
 from autofuse.kernels.families.protocol import Schedule
 from autofuse.kernels.nest.evaluate import Pack
+from autofuse.kernels.open_sizes.grid_tiles import Split
 from autofuse.kernels.open_sizes.grid_window_copy import WindowCopy
 from autofuse.kernels.open_sizes.open_rows import work
 from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index
@@ -55,15 +56,14 @@ class GridTile:
 class GridForm:
     """What a kernel over an image is. `inputs` and `outputs` are those of each tile's workload, in its order.
 
-    `sizes`: the open sizes of its results, in the order of the loops. `lengths`: of tiles along each of them, the
-    longest first. `slides`: what the head sees of its input along each size; `fill`: what is beyond the borders, None
+    `sizes`: the open sizes of its results, in the order of the loops. `splits`: of each of them. `slides`: what the head sees of its input along each size; `fill`: what is beyond the borders, None
     where it never looks there.
     """
 
     inputs: tuple[GridArgument, ...]
     outputs: tuple[GridArgument, ...]
     sizes: tuple[int, ...]
-    lengths: tuple[Lengths, ...]
+    splits: tuple[Split, ...]
     slides: Mapping[int, Slide] = field(default_factory=dict)
     fill: float | str | None = None
 
@@ -71,9 +71,14 @@ class GridForm:
 @dataclass(frozen=True)
 class TileArray(Array):
     """A part of an image: `strides` of its axes are known when the kernel runs (of axis 1, where it lies in blocks,
-    that of a block)."""
+    that of a block).
+
+    `limits`: places of the image from the part's first one on, by axis, where the part may reach beyond: what is read
+    there is anything, what is written there is dropped.
+    """
 
     strides: tuple[Expr, ...] = ()
+    limits: Mapping[int, Expr] = field(default_factory=dict)
 
     @property
     def in_one_piece(self) -> bool:
@@ -85,11 +90,18 @@ class TileArray(Array):
         parts = list(zip(index, self.strides, strict=True))
         total: Expr = 0
         for axis, (position, stride) in enumerate(parts):
+            if axis in self.limits:
+                position = tirx.min(position, self.limits[axis] - 1)
             if axis == 1 and self.block:
                 total = total + position // self.block * stride + position % self.block
             elif self.shape[axis] > 1:
                 total = total + position * stride
         return total
+
+    def inside(self, index: Index) -> Expr | None:
+        """See Array."""
+        within = [index[axis] < limit for axis, limit in self.limits.items()]
+        return tirx.all(*within) if within else None
 
 
 def grid_kernel(form: GridForm, tiles: Mapping[Lengths, GridTile], target: Target, threads: int = 1) -> Kernel:
@@ -134,6 +146,15 @@ class Given:
         return tuple(found)
 
 
+def stepped(values: Sequence[int], position: Expr) -> Expr:
+    """The value at a position, which is known when the kernel runs."""
+    found: Expr = tirx.const(values[0], "int32")
+    for place in range(1, len(values)):
+        if values[place] != values[place - 1]:
+            found = tirx.Select(position >= place, tirx.const(values[place], "int32"), found)
+    return found
+
+
 class _Grid:
     """Emits the loops over tiles."""
 
@@ -166,26 +187,24 @@ class _Grid:
         if place == len(self.form.sizes):
             self.tile(starts, lengths)
             return
-        for length, loop in self.steps(self.form.lengths[place], self.extents[place], spread=self.spread and not place):
-            with loop as start:
+        split, extent, before = self.form.splits[place], self.extents[place], tirx.const(0, "int32")
+        for number, (length, count) in enumerate(zip(split.lengths, self.counts(split, extent), strict=True)):
+            with self.loop(count, before, length, extent, self.spread and not place and not number) as start:
                 self.along((*starts, start), (*lengths, length))
+            before = builder.bind(before + count * length)
 
-    def steps(self, lengths: Sequence[int], extent: Expr, spread: bool) -> Iterator[tuple[int, Any]]:
-        """(length, loop that yields where a tile starts), the longest first: where half of one or more is left, it is a
-        whole one."""
-        left: Expr = extent
-        none = tirx.const(0, "int32")
-        for number, length in enumerate(lengths):
-            before = builder.bind(extent - left)
-            if number == len(lengths) - 1:
-                count = builder.bind((left + (length - 1)) // length)
-                after: Expr = none
-            else:
-                rounded = (left + length // 2) // length
-                count = builder.bind(tirx.Select(extent >= length, rounded, none))
-                after = builder.bind(tirx.max(left - count * length, 0))
-            yield length, self.loop(count, before, length, extent, spread and number == 0)
-            left = after
+    def counts(self, split: Split, extent: Expr) -> list[Expr]:
+        """How many tiles of each length compute an extent; see `Split.counts`."""
+        longest = split.lengths[0]
+        rest = builder.bind(extent % longest)
+        few, many = ([split.counts(more + whole) for more in range(longest)] for whole in (0, longest))
+        found = []
+        for number in range(len(split.lengths)):
+            short = stepped([counts[number] for counts in few], rest)
+            long = stepped([counts[number] - (number == 0) for counts in many], rest)
+            more = extent // longest if number == 0 else 0
+            found.append(builder.bind(tirx.Select(extent < longest, short, long + more)))
+        return found
 
     @contextmanager
     def loop(self, count: Expr, before: Expr, length: int, extent: Expr, spread: bool) -> Iterator[Expr]:
@@ -193,14 +212,14 @@ class _Grid:
         computes places again that the one before it does, so that one thread takes both, in turn."""
         if not spread:
             with builder.serial(0, count) as step:
-                yield builder.bind(tirx.min(before + step * length, extent - length))
+                yield builder.bind(tirx.max(tirx.min(before + step * length, extent - length), 0))
             return
         over = tirx.Select(before + count * length > extent, 1, 0)
         tasks = builder.bind(tirx.max(count - over, tirx.min(count, 1)))
         with builder.parallel(0, tasks) as task:
             last = tirx.Select(task == tasks - 1, count - tasks, 0)
             with builder.serial(0, last + 1) as more:
-                yield builder.bind(tirx.min(before + (task + more) * length, extent - length))
+                yield builder.bind(tirx.max(tirx.min(before + (task + more) * length, extent - length), 0))
 
     def tile(self, starts: Sequence[Expr], lengths: Lengths) -> None:
         """One tile."""
@@ -221,11 +240,14 @@ class _Grid:
             flat = builder.decl_buffer((prod(value.shape),), value.dtype, data=given.buffer.data, align=64)
             return Array(flat, value.shape, value.dtype, value.block)
         places: dict[int, Expr] = {}
+        limits: dict[int, Expr] = {}
         for axis, size in argument.axes.items():
             slide = self.form.slides.get(size, Slide()) if argument.looked else Slide()
             start = begins[size]
             start = start * slide.multiply if slide.divide == 1 else start // slide.divide
             places[axis] = builder.bind(start + slide.offset)
+            if self.form.splits[self.form.sizes.index(size)].cut:
+                limits[axis] = builder.bind(given.extents[axis] - places[axis])
         if argument.looked and self.form.fill is not None:
             copy = WindowCopy(self.emitter, given.buffer.data, value, given.extents, strides, self.form.fill)
             return copy.emit(places, alone=self.spread)
@@ -235,7 +257,7 @@ class _Grid:
         flat = builder.decl_buffer(
             (given.elements,), value.dtype, data=given.buffer.data, elem_offset=builder.bind(start), align=64
         )  # fmt: skip
-        return TileArray(flat, value.shape, value.dtype, value.block, strides=strides)
+        return TileArray(flat, value.shape, value.dtype, value.block, strides=strides, limits=limits)
 
     def declare(self, number: int) -> Callable[[str, Pack, tuple[int, ...], str], Array]:
         """Declares the constants of a tile. Weights that are packed alike are the same in all tiles; small constants

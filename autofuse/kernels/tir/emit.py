@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,6 +56,10 @@ class Array:
     def in_one_piece(self) -> bool:
         """Whether its elements lie one behind the other."""
         return True
+
+    def inside(self, index: Index) -> Expr | None:
+        """Whether there is an element at a logical index; None where there always is."""
+        del index
 
     def offset(self, index: Index) -> Expr:
         """Linear element offset of a logical index."""
@@ -222,8 +226,13 @@ class Emitter:
         return bfloat16.number_of(element) if array.half else element
 
     def store(self, array: Array, index: Index, value: Expr) -> None:
-        """Writes `value` to `array` at a logical index; where the array is of bfloat16, one of them, unless
-        `rounds`."""
+        """Writes `value` to `array` at a logical index, if it is inside; where the array is of bfloat16, one of them,
+        unless `rounds`."""
+        inside = array.inside(index)
+        with nullcontext() if inside is None else self.when(inside):
+            self._store(array, index, value)
+
+    def _store(self, array: Array, index: Index, value: Expr) -> None:
         if array.half and self.rounds:
             self.put_rounded(array.buffer, array.offset(index), value)
             return

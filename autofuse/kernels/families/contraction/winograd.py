@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from math import prod
+from math import gcd, prod
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,11 @@ Matrix = Sequence[Sequence[float]]
 
 ALGORITHMS = {"winograd2": 2, "winograd4": 4}
 """Values of the knob `algorithm` -> sides of a tile of results."""
+
+PAGE_BYTES = 4096
+"""Addresses so far apart share a set of the first cache."""
+MEETING_BYTES = 1024
+"""Steps of so many bytes through 36 points meet in four sets or fewer, which do not hold a line of each."""
 
 # m -> (B^T, G, A^T)
 TRANSFORMS: Mapping[int, tuple[Matrix, Matrix, Matrix]] = {
@@ -102,13 +107,15 @@ class WinogradEmitter:
         self.panel_lanes = self.vectors * self.lanes
         size = self.points * self.depth.kernel * form.depth * form.columns
         self.streams = self.chunks == 1 or 4 * size > self.emitter.target.l2_bytes
-        self.products = self.points * self.vectors * self.layers * self.chunk * self.lanes
+        self.apart = spaced(self.slices * self.chunk * form.depth, self.lanes)
+        self.products_apart = spaced(self.vectors * self.layers * self.chunk * self.lanes, self.lanes)
+        self.products = self.points * self.products_apart
 
     def emit(self) -> None:
         """Emits the whole nest."""
         emitter = self.emitter
         self.weights = self.packed_weights()
-        size = self.points * self.slices * self.chunk * self.form.depth
+        size = self.points * self.apart
         blocks = self.form.depth // self.lanes
         if self.knobs["stage"] == "root":
             v = emitter.scratch(self.chunks * size)
@@ -170,11 +177,10 @@ class WinogradEmitter:
                 index = (*lead, emitter.simplify(top + i), emitter.simplify(left + j))
                 column.append(emitter.bind(self.load(index, guarded)))
             half.append([emitter.bind(value) for value in transformed(self.bt, column, emitter.bind)])
-        stride = self.slices * self.chunk * self.form.depth
         for i in range(alpha):
             row = transformed(self.bt, [half[j][i] for j in range(alpha)], emitter.bind)
             for j, value in enumerate(row):
-                emitter.put(v, place + (i * alpha + j) * stride, value)
+                emitter.put(v, place + (i * alpha + j) * self.apart, value)
 
     def load(self, index: tuple[Expr, ...], guarded: bool) -> Expr:
         """One element of the input; zero in the padding."""
@@ -204,7 +210,7 @@ class WinogradEmitter:
 
     def product_at(self, point: Expr, vector: int, layer: Expr, p: Expr) -> Expr:
         """Offset of a vector of M[point, vector, layer, tile]."""
-        return (((point * self.vectors + vector) * self.layers + layer) * self.chunk + p) * self.lanes
+        return point * self.products_apart + ((vector * self.layers + layer) * self.chunk + p) * self.lanes
 
     def multiply(
         self, site: tuple[Expr, Expr, Expr], first: Expr, width: int, v: Any, base: Expr, sums: list[Any]
@@ -218,8 +224,8 @@ class WinogradEmitter:
         low, high = self.depth.tap_range(layer)
         with emitter.serial(emitter.simplify(high - low)) as step:
             tap = emitter.simplify(step + low)
-            at = (point * self.slices + self.depth.position(layer, tap)) * self.chunk + first
-            v_at = emitter.simplify(base + at * depth)
+            at = self.depth.position(layer, tap) * self.chunk + first
+            v_at = emitter.simplify(base + point * self.apart + at * depth)
             u_tap = (panel * self.points + point) * self.depth.kernel + self.depth.kernel_tap(layer, tap)
             u_at = emitter.simplify(u_tap * depth * self.panel_lanes)
             tiles = -(-self.chunk // width)
@@ -293,6 +299,12 @@ class WinogradEmitter:
             return u.reshape(shape)
 
         return self.scope.declare_constant(f"winograd{form.w}{form.packing}", pack, shape, "float32")
+
+
+def spaced(elements: int, lanes: int) -> int:
+    """Elements between neighbouring points that have so many each: a vector more, where the points would meet in few
+    sets of the first cache."""
+    return elements + lanes if gcd(4 * elements, PAGE_BYTES) >= MEETING_BYTES else elements
 
 
 def transformed(matrix: Matrix, values: Sequence[Expr], bind: Callable[[Expr], Expr]) -> list[Expr]:
