@@ -9,7 +9,7 @@ import pytest
 from onnx import helper
 
 from autofuse.kernels.families.contraction.form import Convolution, contraction_form
-from autofuse.kernels.families.contraction.winograd import TRANSFORMS, winograd_refusal
+from autofuse.kernels.families.contraction.winograd import TRANSFORMS, spaced, winograd_refusal
 from tests.kernels.conftest import Array, Bench, Small, parsed, real
 
 Shape = tuple[int, ...]
@@ -48,6 +48,12 @@ def test_an_image_need_not_be_a_multiple_of_the_tile(bench: Bench, m: int, size:
 @pytest.mark.parametrize(("m", "pads"), [(4, (0, 0, 0, 0)), (4, (2, 2, 2, 2)), (4, (0, 2, 1, 0)), (2, (1, 0, 0, 2))])
 def test_any_padding_is_handled(bench: Bench, m: int, pads: Shape) -> None:
     bench.check(conv((1, 8, 7, 6), 8, pads), {"x": "c8", "y": "c8"}, schedule(m), limit=ERROR[m])
+
+
+@pytest.mark.parametrize("stage", ["chunk", "root"])
+def test_points_that_would_meet_in_the_cache_lie_a_vector_apart(bench: Bench, stage: str) -> None:
+    assert (spaced(256, 16), spaced(1024, 8), spaced(224, 16)) == (272, 1032, 224)
+    bench.check(conv((1, 16, 16, 16), 16), {"x": "c16", "y": "c16"}, schedule(4, stage, tiles=16), limit=ERROR[4])
 
 
 LAYOUTS = [

@@ -22,7 +22,8 @@ on a copy of its window."""
 LONG = 128
 """Places of a tile along the only size."""
 COVERING = (16, 12, 8)
-"""Lengths of tiles that read many weights."""
+"""Lengths of tiles that read many weights, where the smallest image has fewer places than the shortest tile; else the
+first and the last: each is a kernel to be compiled."""
 READING = 10
 """Places along a size that a tile could compute while it reads many weights."""
 STARTING = 4
@@ -98,10 +99,11 @@ def _covering(one: Range) -> Split:
     """Lengths of which the shortest that is long enough computes all that is left: each tile reads many weights."""
     if one.unit % SQUARE == 0:
         return Split((SQUARE,))
-    lengths = tuple(length for length in COVERING if length % one.aligned == 0)
+    wished = COVERING if one.low < SMALLEST else (SQUARE, SMALLEST)
+    lengths = tuple(length for length in wished if length % one.aligned == 0)
     if not lengths:
         return _split(SQUARE, one)
-    return Split(lengths, READING, one.low < lengths[0])
+    return Split(lengths, READING, one.low < lengths[-1])
 
 
 def _split(wished: int, one: Range) -> Split:

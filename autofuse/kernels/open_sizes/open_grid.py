@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
 
 import tvm.script.ir_builder.tirx as builder
 from tvm import tirx
@@ -56,8 +55,9 @@ class GridTile:
 class GridForm:
     """What a kernel over an image is. `inputs` and `outputs` are those of each tile's workload, in its order.
 
-    `sizes`: the open sizes of its results, in the order of the loops. `splits`: of each of them. `slides`: what the head sees of its input along each size; `fill`: what is beyond the borders, None
-    where it never looks there.
+    `sizes`: the open sizes of its results, in the order of the loops; `splits`: how each is parted into tiles.
+    `slides`: what the head sees of its input along each size; `fill`: what is beyond the borders, None where it never
+    looks there.
     """
 
     inputs: tuple[GridArgument, ...]

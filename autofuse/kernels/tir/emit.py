@@ -60,6 +60,7 @@ class Array:
     def inside(self, index: Index) -> Expr | None:
         """Whether there is an element at a logical index; None where there always is."""
         del index
+        return None
 
     def offset(self, index: Index) -> Expr:
         """Linear element offset of a logical index."""

@@ -12,11 +12,16 @@ import pytest
 from autofuse import Session, api
 from autofuse.backend.library.compiled import Library
 from autofuse.errors import InputError
+from autofuse.kernels.open_sizes.grid_tiles import Split
 from tests.compiler.open_sizes.images import (
     CLASSIFIER,
     CLASSIFIER_WEIGHTS,
     DECODER,
     DECODER_WEIGHTS,
+    DEEP,
+    DEEP_WEIGHTS,
+    WIDE,
+    WIDE_WEIGHTS,
     Net,
     built_images,
     check_images,
@@ -85,6 +90,35 @@ def test_caches_and_tuning_are_refused(model: Path) -> None:
         api.compile(model, model.with_suffix(".no"), sizes=RANGES, caches={"y": "x"})
     with pytest.raises(InputError, match="--sizes: tiles of images"):
         api.tune(model, sizes=RANGES, budget="1s", database=str(model.with_suffix(".tuned")))
+
+
+COVERED = [(1, 1), (1, 40), (40, 1), (40, 40), (5, 12), (13, 11), (16, 16), (17, 8), (9, 29), (20, 24)]
+"""Fewer places than any tile, and rests of every length."""
+
+
+@pytest.mark.long
+def test_tiles_of_many_weights_reach_beyond_small_images(tmp_path: Path) -> None:
+    model = write(tmp_path / "wide.onnx", WIDE, WIDE_WEIGHTS)
+    library = built_images(model, {"height": (1, 40), "width": (16, 48, 16)})
+    check_images(model, library, [{"height": high, "width": 16 + high % 3 * 16} for high in (1, 5, 11, 16, 17, 24, 40)])
+
+
+@pytest.mark.long
+def test_windows_of_many_weights_reach_beyond_small_images(tmp_path: Path) -> None:
+    model = write(tmp_path / "deep.onnx", DEEP, DEEP_WEIGHTS)
+    library = built_images(model, {"height": (1, 40), "width": (1, 40)}, threads=1)
+    check_images(model, library, [{"height": high, "width": wide} for high, wide in COVERED])
+
+
+@pytest.mark.parametrize("split", [Split((16, 12, 8), 10, True), Split((32, 8), 4), Split((7, 3), 2), Split((128, 1))])
+def test_the_tiles_of_a_size_compute_all_of_it(split: Split) -> None:
+    for extent in range(split.lengths[-1], 200):
+        counts = split.counts(extent)
+        assert extent <= sum(count * length for count, length in zip(counts, split.lengths, strict=True))
+        assert split.cut or max(length for count, length in zip(counts, split.lengths, strict=True) if count) <= extent
+    assert Split((16, 12, 8), 10, True).counts(11) == (0, 1, 0)
+    assert Split((16, 12, 8), 10, True).counts(36) == (2, 0, 1)
+    assert Split((32, 8), 4).counts(48) == (1, 2)
 
 
 @pytest.mark.long
