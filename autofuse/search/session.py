@@ -14,10 +14,10 @@ from autofuse.environment.worth import MORE_TIME, NOT_ASKED, WATERFALL, OpenQues
 from autofuse.measure.networks.judgement import WHOLE_LIMIT
 from autofuse.measure.networks.libraries import Model
 from autofuse.search.budget.budget import Budget, now
-from autofuse.search.budget.time_budget import COMPOSE_S, GOING_ON, LITTLE_FUSION, SLACK, limited, loosely_held
+from autofuse.search.budget.time_budget import COMPOSE_S, LITTLE_FUSION, SLACK, limited, loosely_held
 from autofuse.search.composition.composer import report_now
 from autofuse.search.finals.ending import conclude
-from autofuse.search.finals.finale import Estimates, Reserve
+from autofuse.search.finals.finale import Estimates, Reserve, wishes
 from autofuse.search.finals.finals import Finals
 from autofuse.search.finals.verdict import Verdict, left_out, told
 from autofuse.search.phases.phases import search_all
@@ -157,13 +157,14 @@ class ModelSession:
 
     def _go_on(self, budget: Budget, verdict: Verdict, took_s: float) -> bool:
         """Searches on from what was chosen, in what is left before the finalists are measured again."""
-        decided = verdict.decision is not None and verdict.decision.settled
-        if not decided or budget.left() < GOING_ON * took_s:
+        if verdict.decision is None or not verdict.decision.settled:
             return False
         self.search.standing.keep(verdict.plan, verdict.name)
-        reserve = self.reserve()
-        before = self.counts.measured
-        self.advance(budget.keeping(lambda: max(SLACK * took_s, reserve.least_s()) + self.estimates.alone_race_s))
+        again_s = SLACK * max(took_s, self.estimates.again_s(wishes(self.search.standing)))
+        searching, before = budget.before(again_s + self.estimates.alone_race_s), self.counts.measured
+        if searching.spent():
+            return False
+        self.advance(searching)
         if self.counts.measured == before or budget.stopped():
             return False
         compose(self.search, budget.part(COMPOSE_S), measure=False)

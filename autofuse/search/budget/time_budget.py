@@ -58,8 +58,8 @@ FINALISTS = 4
 """Plans that are measured whole, where there is time for so many."""
 FINALE_SHARE = 0.5
 """Part of a budget that building, checking and measuring the finalists whole may take at most."""
-GOING_ON = 1.5
-"""A search goes on after its finalists were decided where so many times the seconds are left that this took."""
+AGAIN = 4
+"""Finalists that there has to be time for when they are raced again: what won, the default, the best, the untuned."""
 MOST_FOR_ONE = 1.6
 """So many times as much is kept for a single finalist where not even one fits in that part."""
 SLACK = 1.1

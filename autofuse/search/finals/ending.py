@@ -15,6 +15,7 @@ from autofuse.search.finals.finals import Finals, measured_whole
 from autofuse.search.finals.numerical_gate import right_as_a_whole
 from autofuse.search.finals.recording import record_choice
 from autofuse.search.finals.verdict import Verdict
+from autofuse.values.names import UNTUNED
 
 GoOn = Callable[[Verdict, float], bool]
 """Searches on after a verdict that took so many seconds; whether anything came of it that another one may tell."""
@@ -23,23 +24,32 @@ GoOn = Callable[[Verdict, float], bool]
 def conclude(finals: Finals, budget: Budget, go_on: GoOn) -> Verdict | None:
     """Measures as many finalists whole as the budget has time for, records them and the choice; None when stopped.
 
-    Once more after each time that the search could `go_on`, which it may where the finalists were soon decided. At the
-    very end the choice is raced against ONNX Runtime alone, for which a little time is kept.
+    Once more after each time that the search could `go_on`, which it may where the finalists were soon decided: what
+    was chosen stays where it has no time then. At the very end the choice is raced against ONNX Runtime alone, for
+    which a little time is kept.
     Libraries are built, run and checked in child processes only. Where there is no time for even one, the choice is
     the plan of an earlier run, or the best by the times of its kernels, or the default: said so, and nothing is thrown.
     """
     before_alone = budget.before(finals.estimates.alone_race_s)
+    chosen: Verdict | None = None
     while True:
         started = budget.now()
         verdict = _decided(finals, before_alone)
-        if verdict is None:
-            return None
+        if verdict is None or (chosen is not None and not _raced_again(finals, chosen, verdict)):
+            return chosen if not budget.stopped() else None
         alone = AloneRace.of(finals, verdict)
         # A plan may have won with schedules that no candidate of its own has tried: `compile` wants to find them.
         finals.lab.measure_first(finals.evidence.missing(verdict.plan), before_alone)
         record_choice(finals.lab, verdict)
+        chosen = verdict
         if not go_on(verdict, budget.now() - started):
             return verdict if alone is None else replace(verdict, alone=alone.run(budget))
+
+
+def _raced_again(finals: Finals, chosen: Verdict, verdict: Verdict) -> bool:
+    """Whether a later race timed what was chosen before it."""
+    name = UNTUNED if chosen.name == UNTUNED else finals.standing.previous
+    return name in verdict.times and verdict.times[name].median_us is not None
 
 
 def _decided(finals: Finals, budget: Budget) -> Verdict | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autofuse.backend.compile.objects import KernelObjects
 from autofuse.errors import PlanError
 from autofuse.fusion.plan import FusionPlan
 from autofuse.search.budget.time_budget import (
+    AGAIN,
     ALONE_S,
     CHECK_S,
     FINALISTS,
@@ -160,6 +161,11 @@ class Estimates:
         builds = [self.build_s(plan, name) for name, plan in plans.items()]
         return self.building_s(builds) + len(builds) * self.check_s() + race_s
 
+    def again_s(self, plans: Mapping[str, FusionPlan]) -> float:
+        """Seconds that measuring the most important finalists takes once more, whose race was soon decided."""
+        shortly = replace(self, race_s=min(self.race_s, LEAST_RACE_S))
+        return shortly.finale(dict(list(plans.items())[:AGAIN]), float("inf")).seconds
+
     def alone_s(self, name: str, plan: FusionPlan) -> float:
         """Seconds that building, checking and timing one finalist takes that has no rival."""
         return self._seconds([self.build_s(plan, name)], self._short_race_s(1))
@@ -200,7 +206,8 @@ def _with_untuned(kept: Sequence[str], plans: Container[str], built: Container[s
 
 
 def wishes(standing: Standing) -> dict[str, FusionPlan]:
-    """The plans worth measuring whole, the most important first: the default, the best by its kernels' times, others.
+    """The plans worth measuring whole, the most important first: what was chosen before, the default, the best by its
+    kernels' times, others.
 
     The default stays in the race in any case, and so does what would be compiled untuned: it is taken unless another
     one is faster beyond doubt. No fusion and TVM's partition are among them, unless they cannot be built. PlanError
@@ -214,7 +221,8 @@ def wishes(standing: Standing) -> dict[str, FusionPlan]:
     timed = sorted(timed, key=lambda name: (composed[name], complexity(name)))
     rivals = [name for name in timed if name not in LITTLE_FUSION][: FINALISTS - 1]
     leader = [name for name, plan in possible.items() if standing.best is not None and plan.key == standing.best.key]
-    order = dict.fromkeys(["default", *sorted(leader, key=complexity)[:1], *rivals, *LITTLE_FUSION])
+    kept = [standing.previous] if standing.previous else []
+    order = dict.fromkeys([*kept, "default", *sorted(leader, key=complexity)[:1], *rivals, *LITTLE_FUSION])
     once: dict[str, str] = {}
     for name in order:
         if name in possible:
@@ -227,7 +235,7 @@ def wishes(standing: Standing) -> dict[str, FusionPlan]:
         )
     found = [(name, possible[name]) for name in once.values()]
     if "default" in possible and evidence.is_tuned(possible["default"]):
-        found.insert(BEFORE_UNTUNED, (UNTUNED, possible["default"]))
+        found.insert(BEFORE_UNTUNED + len(kept), (UNTUNED, possible["default"]))
     return dict(found)
 
 
