@@ -10,7 +10,7 @@ from autofuse.errors import WrongResultError
 from autofuse.search.budget.budget import Budget
 from autofuse.search.budget.time_budget import SECONDS_AGAIN
 from autofuse.search.finals.alone import AloneRace
-from autofuse.search.finals.finale import wishes
+from autofuse.search.finals.finale import schedules_of, wishes
 from autofuse.search.finals.finals import Finals, measured_whole
 from autofuse.search.finals.numerical_gate import right_as_a_whole
 from autofuse.search.finals.recording import record_choice
@@ -38,12 +38,21 @@ def conclude(finals: Finals, budget: Budget, go_on: GoOn) -> Verdict | None:
         if verdict is None or (chosen is not None and not _raced_again(finals, chosen, verdict)):
             return chosen if not budget.stopped() else None
         alone = AloneRace.of(finals, verdict)
-        # A plan may have won with schedules that no candidate of its own has tried: `compile` wants to find them.
-        finals.lab.measure_first(finals.evidence.missing(verdict.plan), before_alone)
+        _measure_taken(finals, verdict, before_alone)
         record_choice(finals.lab, verdict)
         chosen = verdict
         if not go_on(verdict, budget.now() - started):
             return verdict if alone is None else replace(verdict, alone=alone.run(budget))
+
+
+def _measure_taken(finals: Finals, verdict: Verdict, budget: Budget) -> None:
+    """A plan may have won with schedules that no candidate has tried: `compile` wants to find just these measured."""
+    lab, evidence = finals.lab, finals.evidence
+    taken = schedules_of(evidence, verdict.name, verdict.plan)
+    missing = [(search, taken[search.key]) for search in evidence.missing(verdict.plan)]
+    if missing and not budget.spent():
+        lab.remeasure(missing, budget)
+    lab.measure_first(evidence.missing(verdict.plan), budget)
 
 
 def _raced_again(finals: Finals, chosen: Verdict, verdict: Verdict) -> bool:

@@ -221,11 +221,11 @@ class SearchEvidence:
 
     def taken(self, search: WorkloadSearch) -> Schedule:
         """The best schedule of a workload, as the database ranks them for `compile`: a time that is not trusted counts
-        as `DOUBT` times as long. Of a workload without a time, its relatives' best or the first guess."""
+        as `DOUBT` times as long. Of a workload without a time the rules' first guess, as it would be compiled."""
         doubts = {text: DOUBT if (search.key, text) in self.untrusted else 1.0 for text in search.tried}
         counted = {text: us * doubts[text] for text, us in search.tried.items() if us is not None}
         text = min(counted, key=lambda name: (counted[name], name), default=None)
-        return search.likely if text is None else json.loads(text)
+        return search.rule if text is None else json.loads(text)
 
     def rule_schedules(self, plan: FusionPlan) -> dict[str, Schedule]:
         """The schedule of each workload of a plan that is compiled where nothing was measured."""

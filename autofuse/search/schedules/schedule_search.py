@@ -118,9 +118,11 @@ class WorkloadSearch:
 
     @property
     def rule(self) -> dict[str, int | str]:
-        """The first of the rules' guesses that has a time: what is compiled where nothing was measured."""
+        """The first of the rules' guesses that has a time, or that may be tried first: what is compiled where nothing
+        was measured."""
         timed = (guess for guess in self.guesses() if self.tried.get(schedule_text(guess)) is not None)
-        return next(timed, self.likely)
+        untried = (guess for guess in self.guesses() if self.best is None and schedule_text(guess) not in self.tried)
+        return next(chain(timed, untried), self.likely)
 
     @property
     def rule_us(self) -> float | None:
@@ -164,7 +166,7 @@ class WorkloadSearch:
         self.pending.insert(0, dict(schedule))
 
     def correct(self, schedule: Schedule, time_us: float | None) -> None:
-        """Takes in what a candidate came to when it was measured again (None: it failed)."""
+        """Takes in what a candidate came to that was not asked for, or once more (None: it failed)."""
         self.tried[schedule_text(schedule)] = time_us
         self._choose()
 
