@@ -131,7 +131,7 @@ DESCRIPTIONS: dict[str, tuple[Callable[[Body], object], str]] = {
     "no programs": (lambda body: body.update(programs=[]), "no programs"),
     "a program twice": (lambda body: body["programs"].append(body["programs"][0]), "one name"),
     "an input twice": (lambda body: body["programs"][0]["inputs"].append(body["programs"][0]["inputs"][0]), "one name"),
-    "an object as dtype": (first("inputs", dtype="object"), "dtype 'object'; allowed: bool"),
+    "an object as dtype": (first("inputs", dtype="object"), "dtype 'object'; allowed: bfloat16, bool"),
     "a dtype that is none": (lambda body: body["weights"][0].update(dtype="float1"), "dtype 'float1'"),
     "a negative size": (first("outputs", shape=[-1, 2]), "shape"),
     "a size beyond all memory": (first("inputs", shape=[1 << 62, 8]), "size is impossible"),

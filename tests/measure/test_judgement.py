@@ -13,7 +13,7 @@ from autofuse.measure.networks import judgement
 from autofuse.measure.networks.bench import ContenderResult
 from autofuse.measure.networks.judgement import CHAOTIC, WHOLE_LIMIT, difference, judged, nudged, whole_limit
 
-GRAPH: Any = SimpleNamespace(outputs=("y",))
+GRAPH: Any = SimpleNamespace(outputs=("y",), widened=False)
 RIGHT = np.array([0.0, 0.5, 1.0], np.float32)
 
 
