@@ -101,12 +101,12 @@ def regret(run: Tune, device: Any, model: Path, space: Path, world: int, monkeyp
     return median_us / best - 1.0
 
 
-@pytest.mark.parametrize("world", [9, *(pytest.param(world, marks=pytest.mark.long) for world in (2, 5))])
+@pytest.mark.parametrize("world", [9, *(pytest.param(world, marks=pytest.mark.long) for world in (5, 15))])
 def test_races_on_the_way_never_lead_the_search_astray(
     world: int, run: Tune, device: Any, two_layers: Path, space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Kernels of each kind take half to one and a half times as long inside. In world 2 all finalists by sums are more
-    than a fifth slower than the best plan."""
+    """Kernels of each kind take half to one and a half times as long inside. In world 15 all finalists by sums are more
+    than a tenth slower than the best plan."""
     found = regret(run, device, two_layers, space, world, monkeypatch)
     early = len(device.raced)
     monkeypatch.setattr("autofuse.search.phases.questions.EARLY_SHARE", -1.0)
@@ -114,8 +114,8 @@ def test_races_on_the_way_never_lead_the_search_astray(
     without = regret(run, device, two_layers, space, world, monkeypatch)
     assert found <= without + 0.02, "the race is off by 1 %"
     assert len(device.raced) - early <= early
-    if world == 2:
-        assert without > 0.2 and found < 0.02
+    if world == 15:
+        assert without > 0.1 and found < 0.02
 
 
 def test_a_search_says_what_its_races_took(run: Tune, device: Any, two_layers: Path, tmp_path: Path) -> None:

@@ -67,30 +67,22 @@ a normalisation that nothing folds."""
 
 
 WIDE = """
-wide (float[1, 8, height, width] x) => (float[1, 6, height, width] y) {
+wide (float[1, 8, height, width] x) => (float[1, 8, height, width] y) {
   a = Conv <kernel_shape = [1, 1]> (x, w1)
-  b = Conv <kernel_shape = [1, 1]> (a, w2)
-  s = Add (a, b)
-  r = Relu (s)
-  y = Conv <kernel_shape = [1, 1]> (r, w3)
+  s = Add (a, x)
+  y = Relu (s)
 }"""
-WIDE_WEIGHTS = {"w1": weight(264, 8, 1, 1), "w2": weight(264, 264, 1, 1), "w3": weight(6, 264, 1, 1)}
-"""A convolution of so many weights that its tiles reach beyond small images, with a sum at the same places."""
+WIDE_WEIGHTS = {"w1": weight(8, 8, 1, 1)}
+"""A convolution with a sum at the same places: where these weights are many, its tiles reach beyond small images."""
 
 DEEP = """
-deep (float[1, 16, height, width] x) => (float[1, 64, k, l] y) {
+deep (float[1, 8, height, width] x) => (float[1, 8, height, width] y) {
   a = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (x, w1)
-  ar = Relu (a)
-  b = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (ar, w2)
-  s = Add (a, b)
-  r = Relu (s)
-  c = Conv <kernel_shape = [5, 5], pads = [2, 2, 2, 2]> (r, w3)
-  y = ConvTranspose <kernel_shape = [4, 4], strides = [2, 2], pads = [1, 1, 1, 1]> (c, w4)
+  s = Add (a, x)
+  y = Relu (s)
 }"""
-DEEP_WEIGHTS = {
-    "w1": weight(96, 16, 3, 3), "w2": weight(96, 96, 3, 3), "w3": weight(64, 96, 5, 5), "w4": weight(64, 64, 4, 4),
-}  # fmt: skip
-"""The same of windows that look beyond the borders, and of results that are as many again as places."""
+DEEP_WEIGHTS = {"w1": weight(8, 8, 3, 3)}
+"""The same of windows that look beyond the borders."""
 
 
 def built_images(model: Path, sizes: dict[str, tuple[int, ...]], threads: int | None = None, **more: object) -> Library:
