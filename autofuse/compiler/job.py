@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from autofuse.backend.compile.function import Translator, is_long
+from autofuse.backend.compile.function import Translator, is_long, translating
 from autofuse.backend.compile.objects import user_objects
 from autofuse.backend.compile.realise import Part, Progress, Write, build_programs, silent, write_rest
 from autofuse.backend.library.threads import usable_threads
@@ -88,8 +88,9 @@ def compile_in(
     told = progress or silent
     read, choice = _read(context, model, given, told, form)
     forms = []
-    with Translator(target, usable_threads(), user_objects(target), checked=form == "so") as ahead:
-        decided = partial(_begin, emission, ahead) if output is not None and choice is None else None
+    whole = output is not None and choice is None
+    with _ahead(target, form) if whole else nullcontext() as ahead:
+        decided = partial(_begin, emission, ahead) if ahead is not None else None
         for number, (graph, sha256) in enumerate(read):
             told(LOOKING_UP, number, len(read))
             forms.append(_found(context, graph, sha256, plan, emission, decided))
@@ -99,7 +100,7 @@ def compile_in(
             forms = forms if choice is None else []
         write = writer(form, model, given[0], choice)
         if output is not None and forms:
-            forms = _built(context, forms, output, key, progress, choice, write, None if decided is None else ahead)
+            forms = _built(context, forms, output, key, progress, choice, write, ahead)
         elif output is not None and choice is not None:
             write_alone(form, choice, context, output, key)
     report = _report(context, model, output, forms, choice, time.monotonic() - started)
@@ -175,6 +176,11 @@ def read_files(context: Context, model: Path, output: Path, plan: str | None) ->
         **database_files(context.database_path),
         **{name: Path(text) for name, text in named.items() if text},
     }
+
+
+def _ahead(target: Target, form: LibraryFormat) -> AbstractContextManager[Translator]:
+    """What translates kernels from when they are found on."""
+    return translating(target, usable_threads(), user_objects(target), checked=form == "so")
 
 
 def _begin(emission: Emission, ahead: Translator, workload: Workload, schedule: Mapping[str, int | str]) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from autofuse.backend.compile import jit, objects
 from autofuse.backend.compile.assemble import assemble, assemble_all
-from autofuse.backend.compile.function import Translator, compile_program, read_object
+from autofuse.backend.compile.function import compile_program, read_object, translating
 from autofuse.backend.compile.host_cpu import local_device
 from autofuse.backend.compile.objects import KeptSymbols, KernelObjects, symbol_of
 from autofuse.backend.compile.realise import build_library
@@ -63,7 +63,7 @@ def test_a_program_of_objects_needs_no_more_memory(lowered: Lowered, tmp_path: P
 
 def test_equal_functions_are_translated_once_whatever_they_are_called(lowered: Lowered) -> None:
     one, other = (build_kernel(lowered.groups[n].workload, {}, TARGET).function for n in (0, -1))
-    with Translator(TARGET) as translator:
+    with translating(TARGET) as translator:
         begun = translator.begin(one)
         assert translator.begin(one.with_attr("global_symbol", "another")) is begun
         assert translator.begin(other) is not begun

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
 from autofuse.device.target import Target
 from autofuse.errors import InputError
+from autofuse.kernels.tir.digest import Distinct
 from autofuse.link.architecture import architecture_of
 from autofuse.link.linking import exported
 from autofuse.values.scratch import scratch_folder
@@ -190,7 +193,8 @@ def write_object(function: Any, symbol: str, target: Target, path: Path, checked
     `symbol`: of `SYMBOL_LENGTH`. `checked`: it looks at its arguments before it computes, see `UNCHECKED`.
     """
     translate(function, ANY_SYMBOL, target, checked).write_to_file(str(path))
-    path.write_bytes(renamed(path.read_bytes(), ANY_SYMBOL, symbol))
+    if symbol != ANY_SYMBOL:
+        path.write_bytes(renamed(path.read_bytes(), ANY_SYMBOL, symbol))
 
 
 def renamed(code: bytes, symbol: str, other: str) -> bytes:
@@ -282,7 +286,7 @@ def _begun(
     ahead: Translator | None, target: Target, jobs: int, kept: Kept, checked: bool = True
 ) -> AbstractContextManager[Translator]:
     """The translator that may have begun, which is another's to end; or one for just these kernels."""
-    return Translator(target, jobs, kept, checked) if ahead is None else nullcontext(ahead)
+    return translating(target, jobs, kept, checked) if ahead is None else nullcontext(ahead)
 
 
 def _kernels(module: Any) -> dict[str, Any]:
@@ -315,46 +319,34 @@ def _calls_lowered(module: Any) -> Any:
     return passes(module)
 
 
+@dataclass
 class Translator:
-    """Translates kernels in `jobs` threads of its own, from when it is told of each on; equal functions once.
+    """Translates kernels in `threads`, from when it is told of each on; equal functions once. See `translating`.
 
-    `kept`: objects of earlier libraries. `checked`: see `UNCHECKED`. As a context it waits for no kernel that nobody
-    asked for.
+    `kept`: objects of earlier libraries. `checked`: see `UNCHECKED`. `folder`: where objects are written.
     """
 
-    def __init__(self, target: Target, jobs: int = 1, kept: Kept = NOTHING_KEPT, checked: bool = True) -> None:
-        self._target, self._jobs, self._kept, self._checked = target, jobs, kept, checked
-        self._known: dict[int, list[tuple[Any, Future[Path]]]] = {}
-        self._count = 0
-
-    def __enter__(self) -> Translator:
-        self._ended = ExitStack()
-        self._folder = self._ended.enter_context(scratch_folder())
-        self._threads = ThreadPoolExecutor(self._jobs, "translate")
-        self._ended.callback(self._threads.shutdown, cancel_futures=True)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.close()
+    target: Target
+    kept: Kept
+    checked: bool
+    folder: Path
+    threads: ThreadPoolExecutor
+    _begun: Distinct[Future[Path]] = field(default_factory=Distinct, init=False)
+    _numbers: Iterator[int] = field(default_factory=count, init=False)
 
     def begin(self, function: Any) -> Future[Path]:
         """The object file of a TIR function, which is called `ANY_SYMBOL` there, as soon as a thread is free."""
-        from tvm_ffi import structural_equal, structural_hash
 
-        bare = function.without_attr("global_symbol")
-        known = self._known.setdefault(int(structural_hash(bare)), [])
-        for other, begun in known:
-            if structural_equal(other, bare):
-                return begun
-        self._count += 1
-        known.append((bare, self._threads.submit(self._write, function, self._folder / f"{self._count}.o")))
-        return known[-1][1]
+        def begun() -> Future[Path]:
+            return self.threads.submit(self._write, function, self.folder / f"{next(self._numbers)}.o")
+
+        return self._begun.of(function, begun)
 
     def _write(self, function: Any, path: Path) -> Path:
-        key = self._kept.key(function, self._checked)
-        if not self._kept.take(key, ANY_SYMBOL, path):
-            write_object(function, ANY_SYMBOL, self._target, path, self._checked)
-            self._kept.keep(key, ANY_SYMBOL, path)
+        key = self.kept.key(function, self.checked)
+        if not self.kept.take(key, ANY_SYMBOL, path):
+            write_object(function, ANY_SYMBOL, self.target, path, self.checked)
+            self.kept.keep(key, ANY_SYMBOL, path)
         return path
 
     def modules(self, kernels: Mapping[str, Any], told: Callable[[int], None]) -> dict[str, Any]:
@@ -370,16 +362,26 @@ class Translator:
 
     def _named(self, function: Any, name: str) -> Any:
         """What the virtual machine computes shapes of open sizes by has a name of its own, and is kept nowhere."""
-        path = self._folder / f"{name}.o"
-        translate(function, name, self._target, self._checked).write_to_file(str(path))
+        path = self.folder / f"{name}.o"
+        translate(function, name, self.target, self.checked).write_to_file(str(path))
         return read_object(path, name)
 
     def _read(self, path: Path, name: str) -> Any:
         """LLVM emits machine code as it writes a module, one after the other where they are linked: so it goes through
         a file."""
-        own = self._folder / f"{name}.o"
+        own = self.folder / f"{name}.o"
         own.write_bytes(renamed(path.read_bytes(), ANY_SYMBOL, name))
         return read_object(own, name)
+
+
+@contextmanager
+def translating(target: Target, jobs: int = 1, kept: Kept = NOTHING_KEPT, checked: bool = True) -> Iterator[Translator]:
+    """A translator of `jobs` threads, which in the end waits for no kernel that nobody asked for."""
+    with scratch_folder() as folder, ThreadPoolExecutor(jobs, "translate") as threads:
+        try:
+            yield Translator(target, kept, checked, folder, threads)
+        finally:
+            threads.shutdown(wait=False, cancel_futures=True)
 
 
 def _translated(

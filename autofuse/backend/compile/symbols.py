@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from autofuse.backend.compile.function import SYMBOL_LENGTH
+from autofuse.kernels.tir.digest import Distinct
 
 
 class Symbols:
@@ -16,22 +17,13 @@ class Symbols:
     """
 
     def __init__(self) -> None:
-        self._known: dict[int, list[tuple[Any, str]]] = {}
+        self._known: Distinct[str] = Distinct()
         self._count = 0
         self.files: dict[str, Path] = {}
 
     def of(self, function: Any, label: str) -> str:
         """The symbol of `function`; `label` says what it computes."""
-        from tvm_ffi import structural_equal, structural_hash
-
-        bare = function.without_attr("global_symbol")
-        known = self._known.setdefault(int(structural_hash(bare)), [])
-        for other, symbol in known:
-            if structural_equal(other, bare):
-                return symbol
-        symbol = self._new(function, label)
-        known.append((bare, symbol))
-        return symbol
+        return self._known.of(function, lambda: self._new(function, label))
 
     def _new(self, function: Any, label: str) -> str:  # noqa: ARG002  # other names are made of the function
         symbol = f"kernel{self._count}_{re.sub(r'[^0-9A-Za-z]+', '_', label)}"[:SYMBOL_LENGTH].ljust(SYMBOL_LENGTH, "_")

@@ -6,8 +6,8 @@ import hashlib
 import json
 import keyword
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar
 
 from autofuse.device.target import Target
 
@@ -17,6 +17,7 @@ GENERATORS = ("tvm", "llvm")
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|#[^\n]*|(?<![\w.])[A-Za-z_]\w*(?![\w=])')
 _KEPT = frozenset({*keyword.kwlist, *keyword.softkwlist, "T", "range"})
 """Words of TVM's script that are no names of variables."""
+Known = TypeVar("Known")
 
 
 def code_text(function: Any) -> str:
@@ -52,3 +53,22 @@ def digest(code: str, target: Target, versions: Mapping[str, str]) -> str:
         return ""
     body = {"code": code, "target": target.key} | {name: versions.get(name, "") for name in GENERATORS}
     return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+class Distinct(Generic[Known]):
+    """What is known of each of several TIR functions; structurally equal ones are one, whatever they are called."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, list[tuple[Any, Known]]] = {}
+
+    def of(self, function: Any, make: Callable[[], Known]) -> Known:
+        """What is known of `function`; `make`: says it of one that none before was equal to."""
+        from tvm_ffi import structural_equal, structural_hash
+
+        bare = function.without_attr("global_symbol")
+        known = self._known.setdefault(int(structural_hash(bare)), [])
+        for other, found in known:
+            if structural_equal(other, bare):
+                return found
+        known.append((bare, make()))
+        return known[-1][1]

@@ -77,11 +77,10 @@ def measure_baselines(search: Search, budget: Budget, counted: Budget) -> None:
         name_baseline(search, name, budget)
     measure_advised(search, counted)
     if previous is not None:
-        same = (name for name, plan in standing.baselines.items() if plan.key == previous.key)
-        standing.previous = next(same, "previous")
-    if previous is not None and standing.previous == "previous":
-        add_baseline(search, "previous", previous)
-        measure_baseline(search, "previous", counted)
+        standing.previous = standing.known_as(previous)
+        if standing.previous == "previous":
+            add_baseline(search, "previous", previous)
+            measure_baseline(search, "previous", counted)
     standing.prepared = not counted.spent()
 
 

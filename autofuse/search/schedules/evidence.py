@@ -256,7 +256,8 @@ class SearchEvidence:
 
     @property
     def doubted_share(self) -> float:
-        """Part of the candidates of this run whose times are not trusted; 1 while there are too few to tell."""
+        """Doubted times, those that the database had among them, as a part of the candidates that this run measured; 1
+        while these are too few to tell."""
         return len(self.untrusted) / self.counts.ok if self.counts.ok >= ENOUGH_TO_TELL else 1.0
 
     def share(self, search: WorkloadSearch, schedule: Schedule) -> None:

@@ -101,10 +101,14 @@ class Standing:
             return ()
         return prospects(list(self.evidence.searches.values()), self.evidence.weights(self.best))
 
+    def known_as(self, plan: FusionPlan) -> str:
+        """The name of the fixed plan that a plan chosen before is; "previous" where it is none of them."""
+        same = (name for name, other in self.baselines.items() if other.key == plan.key)
+        return next(same, "previous")
+
     def keep(self, plan: FusionPlan, name: str) -> None:
         """Goes on from a plan that was chosen as `name` by a race that decided it: it stays unless it is beaten."""
-        same = (known for known, other in self.baselines.items() if other.key == plan.key)
-        self.previous = next(same, "previous")
+        self.previous = self.known_as(plan)
         self.baselines[self.previous] = plan
         self.decided_before = name != UNTUNED  # it comes first by itself
         self.ends_at = None

@@ -43,15 +43,16 @@ class SizeCounter:
     @property
     def counts(self) -> dict[int | Point, int]:
         """Calls by size, the smallest first; by all sizes where there are several."""
+        return {sizes[0] if len(sizes) == 1 else sizes: calls for sizes, calls in self._counted()}
+
+    def _counted(self) -> list[tuple[Point, int]]:
         with self._lock:
-            counted = sorted(self._counts.items())
-        return {sizes[0] if len(sizes) == 1 else sizes: calls for sizes, calls in counted}
+            return sorted(self._counts.items())
 
     def write(self, path: Path) -> None:
         """Writes the trace, over an older one as well. InputError where that cannot be."""
-        with self._lock:
-            counted = sorted(self._counts.items())
-        lines = [",".join((*self.names, CALLS)), *(",".join(map(str, (*sizes, calls))) for sizes, calls in counted)]
+        rows = ((*sizes, calls) for sizes, calls in self._counted())
+        lines = [",".join(map(str, row)) for row in ((*self.names, CALLS), *rows)]
         write_output(path, "\n".join(lines) + "\n", TRACE, option="trace")
 
 
