@@ -3,7 +3,8 @@
 A race times its contenders in turn, block by block, in rounds. The rounds that count are those in which the blocks of
 all contenders are good, so that the medians of a race are medians of the same blocks; where the clock has drifted and
 most are not, those in which it was the same for all. A ratio is the quotient of two such medians, and stands beside
-them; below `MIN_BLOCKS` blocks there is none.
+them; below `MIN_BLOCKS` blocks there is none. Its interval is of all rounds in which both of its blocks are good, so
+that a third contender whose blocks were disturbed takes nothing from what the race says of the two.
 
 Trust belongs to what is said. A time is trusted by the clock and the noise around its own blocks. A ratio of two times
 of one race is trusted when its interval decides it, whatever the clock was: one is faster, or they differ by no more
@@ -54,7 +55,8 @@ class Timed:
     """A time that can be compared with another.
 
     `us`: the median that screens show, with its interval, microseconds a call. `counted_us`: the good blocks that it
-    is of, and `rounds`: their rounds in the race called `race` ("": it was measured by itself).
+    is of, and `rounds`: their rounds in the race called `race` ("": it was measured by itself). `good`: all its blocks
+    of that race that may count, by round, whatever the other contenders' are; empty where `rounds` are all of them.
     """
 
     us: Interval
@@ -62,11 +64,23 @@ class Timed:
     counted_us: tuple[float, ...] = ()
     race: str = ""
     rounds: tuple[int, ...] = ()
+    good: Good = field(default_factory=dict)
 
     @property
     def enough(self) -> bool:
         """Whether it has the blocks that a ratio needs."""
         return len(self.counted_us) >= blocks_needed(self.us.median)
+
+    def pairs(self, other: Timed) -> tuple[list[float], list[float]] | None:
+        """This one's and the other's blocks in the rounds of one race in which both are good; None where they are too
+        few to be compared in pairs."""
+        if not self.race or self.race != other.race:
+            return None
+        one, two = (time.good or dict(zip(time.rounds, time.counted_us, strict=True)) for time in (self, other))
+        rounds = sorted(one.keys() & two.keys())
+        if not rounds or (len(rounds) < MIN_BLOCKS and self.rounds != other.rounds):
+            return None
+        return [one[number] for number in rounds], [two[number] for number in rounds]
 
 
 @dataclass(frozen=True)
@@ -74,7 +88,7 @@ class Ratio:
     """The old time over the new one (above 1: the new one is faster), with its 95 % interval.
 
     `trusted`: what it says is decided. `old_us` and `new_us`: the two medians; `value` is their quotient. `blocks`:
-    those that count, on the side that has fewer. `value`, `lo`, `hi`: None where there is no ratio. `verdict`: one of
+    those of the interval, on the side that has fewer. `value`, `lo`, `hi`: None where there is no ratio. `verdict`: one of
     `VERDICTS`, on the new time.
     """
 
@@ -101,20 +115,20 @@ def blocks_needed(us: float) -> int:
 def compare(old: Timed, new: Timed, confidence: float = CONFIDENCE) -> Ratio:
     """`new` against `old`.
 
-    Two times of one race are compared by the rounds that count, in pairs, so that drift cancels: the interval is that
-    of the rounds' ratios, as wide as it must be to hold the quotient of the medians. Other times are compared by a
-    bootstrap of both sides.
+    Two times of one race are compared by the rounds in which both are good, in pairs, so that drift cancels: the
+    interval is that of the rounds' ratios, as wide as it must be to hold the quotient of the medians. Other times are
+    compared by a bootstrap of both sides.
     """
-    blocks = min(len(old.counted_us), len(new.counted_us))
-    bare = Ratio(old.us.median, new.us.median, blocks, False, TOO_FEW)
+    pairs = old.pairs(new)
+    left, right = pairs or (old.counted_us, new.counted_us)
+    bare = Ratio(old.us.median, new.us.median, min(len(left), len(right)), False, TOO_FEW)
     if not (old.enough and new.enough):
         return bare
-    beside = bool(old.race) and old.race == new.race
-    paired = beside and old.rounds == new.rounds
-    if beside and not paired and max(old.us.median, new.us.median) < LONG_US:
+    paired = pairs is not None
+    if not paired and old.race and old.race == new.race and max(old.us.median, new.us.median) < LONG_US:
         return replace(bare, verdict=APART)
     value = old.us.median / new.us.median
-    interval = ratio_interval(old.counted_us, new.counted_us, paired=paired, confidence=confidence)
+    interval = ratio_interval(left, right, paired=paired, confidence=confidence)
     low, high = min(interval.lo, value), max(interval.hi, value)
     if paired:
         verdict = _decided(low, high) if interval.confidence >= confidence else UNDECIDED
@@ -281,11 +295,12 @@ def _beats(one: Timed, other: Timed, confidence: float) -> bool:
 def _possible_gain(chosen: Timed, other: Timed, confidence: float) -> float:
     """The part of the chosen one's time by which the other may be faster.
 
-    By the rounds that they share; where they share none (a slow one ran in a few only) by their own intervals.
+    By the rounds that they share; where they share too few (a slow one ran in a few only) by their own intervals.
     """
-    if not chosen.rounds or chosen.rounds != other.rounds:
+    pairs = chosen.pairs(other)
+    if pairs is None:
         return chosen.us.hi / other.us.lo - 1.0
-    ratios = ratio_interval(chosen.counted_us, other.counted_us, confidence=confidence)
+    ratios = ratio_interval(*pairs, confidence=confidence)
     return ratios.hi - 1.0 if ratios.confidence >= confidence else float("inf")
 
 
@@ -309,4 +324,4 @@ def expected_ratio(old_us: float | None, new_us: float | None) -> float | None:
 
 def _of_rounds(blocks: Good, trusted: bool, name: str, rounds: tuple[int, ...]) -> Timed:
     counted = tuple(blocks[number] for number in rounds)
-    return Timed(median_interval(counted), trusted, counted, name, rounds)
+    return Timed(median_interval(counted), trusted, counted, name, rounds, blocks)

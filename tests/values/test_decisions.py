@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autofuse.values.ratios import TOLERANCE, Decision, Timed, decide, decided_share
+from autofuse.values.ratios import TOLERANCE, Contender, Decision, Timed, decide, decided_share, race
 from autofuse.values.statistics import median_interval, sequential_interval
 
 Noise = dict[str, np.ndarray]
@@ -73,6 +73,28 @@ def test_a_large_difference_ends_a_race_early(default: float, search: float, cho
 def test_a_tie_is_recorded_as_one_and_goes_to_the_simpler() -> None:
     found, count = raced(rounds(3, 600, 0.004, default=100.0, search=99.7))
     assert (found.chosen, found.verdict, found.settled) == ("default", "no difference", True) and count < 600
+
+
+def disturbed(blocks: Noise, seed: int, share: float, count: int) -> Decision:
+    """The decision after `count` rounds where this share of all blocks was disturbed, each contender's by itself."""
+    random = np.random.default_rng(seed)
+    good = {name: random.random(len(us)) >= share for name, us in blocks.items()}
+    contenders = {
+        name: Contender({number: us[number] for number in range(count) if good[name][number]}, False)
+        for name, us in blocks.items()
+    }
+    return decide(race(contenders, "r"))
+
+
+def test_two_of_six_are_told_apart_though_hardly_a_round_is_good_for_all() -> None:
+    """Where a third of all blocks is disturbed, one round in eleven is good for all six."""
+    names = ("default", "none", "tvm-partition", "always", "composed", "search")
+    apart = {name: 100.0 - 2.0 * place for place, name in enumerate(names)}
+    found = [disturbed(rounds(seed, 90, 0.01, **apart), seed, 0.33, 90) for seed in range(40)]
+    assert all(one.chosen in ("composed", "search") for one in found if one.trusted)
+    assert sum(one.chosen == "search" and one.trusted for one in found) >= 36
+    equal = [disturbed(rounds(seed, 90, 0.01, **dict.fromkeys(names, 100.0)), seed, 0.33, 90) for seed in range(100)]
+    assert sum(one.chosen != "default" for one in equal) <= 5
 
 
 def test_noise_that_prevents_a_decision_leaves_the_default() -> None:

@@ -138,7 +138,15 @@ def test_the_rounds_that_count_are_those_in_which_all_are_good() -> None:
     assert {one.rounds for one in found.values()} == {(2, 3, 4, 6, 7, 8, 9)}
     assert found["a"].us.median == 106.0 and found["b"].us.median == 206.0
     ratio = compare(found["b"], found["a"])
-    assert (ratio.old_us, ratio.new_us, ratio.blocks) == (206.0, 106.0, 7)
+    assert (ratio.old_us, ratio.new_us) == (206.0, 106.0)
+
+
+def test_an_interval_is_of_all_rounds_in_which_the_two_are_good_whatever_a_third_was() -> None:
+    a, b = ({number: us for number in range(first, 20)} for us, first in ((100.0, 0), (110.0, 4)))
+    found = raced(a=a, b=b, c=dict.fromkeys(range(10, 17), 105.0))
+    assert {one.rounds for one in found.values()} == {tuple(range(10, 17))}
+    ratio = compare(found["b"], found["a"])
+    assert (ratio.blocks, ratio.verdict) == (16, "faster") and compare(found["c"], found["a"]).blocks == 7
 
 
 def test_every_pair_of_a_race_agrees_with_the_order_of_its_medians() -> None:
