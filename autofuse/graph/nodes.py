@@ -12,6 +12,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, helper, nump
 
 from autofuse.graph.model import AttributeValue, Operator, Tensor
 from autofuse.graph.own.bfloat16 import bfloat16_nodes, is_of_bfloat16
+from autofuse.graph.own.exact_sums import exact_sum_nodes, is_exact_sum
 from autofuse.graph.own.recurrence import is_recurrence, recurrence_nodes
 from autofuse.graph.own.weight_only import is_weight_only, weight_only_nodes
 
@@ -143,8 +144,8 @@ def attribute_proto(value: bytes) -> AttributeProto:
 def nodes_of(operator: Operator, opset: int) -> list[NodeProto]:
     """The ONNX node of an operator, after the Identity nodes that give captured tensors their inner names.
 
-    A recurrence and what rounds to bfloat16 become standard nodes that compute it, a weight-only product ONNX Runtime's
-    node.
+    A recurrence, an exact sum and what rounds to bfloat16 become standard nodes that compute it, a weight-only product
+    ONNX Runtime's node.
     """
     if is_of_bfloat16(operator):
         return bfloat16_nodes(operator)
@@ -152,6 +153,8 @@ def nodes_of(operator: Operator, opset: int) -> list[NodeProto]:
         return recurrence_nodes(operator)
     if is_weight_only(operator):
         return weight_only_nodes(operator)
+    if is_exact_sum(operator):
+        return exact_sum_nodes(operator, opset)
     captured = operator.attributes.get(CAPTURES, ())
     assert isinstance(captured, tuple)
     split = len(operator.inputs) - len(captured)

@@ -88,8 +88,8 @@ class Ratio:
     """The old time over the new one (above 1: the new one is faster), with its 95 % interval.
 
     `trusted`: what it says is decided. `old_us` and `new_us`: the two medians; `value` is their quotient. `blocks`:
-    those of the interval, on the side that has fewer. `value`, `lo`, `hi`: None where there is no ratio. `verdict`: one of
-    `VERDICTS`, on the new time.
+    those of the interval, on the side that has fewer. `value`, `lo`, `hi`: None where there is no ratio. `verdict`: one
+    of `VERDICTS`, on the new time.
     """
 
     old_us: float

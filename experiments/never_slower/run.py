@@ -86,12 +86,12 @@ class Row:
 
 
 def tuned(model: Path, database: Path, threads: int, seconds: float, seed: int) -> Mapping[str, Any]:
-    """The outcome of a tuning by the command line; SystemExit when it ends with an error."""
+    """The outcome of a tuning by the command line; AutofuseError when it ends with an error."""
     command = [sys.executable, "-m", "autofuse", "tune", str(model), "--db", str(database), "--seed", str(seed)]
     flags = ["--budget", f"{seconds:g}s", "--threads", str(threads), "--format", "json"]
     done = subprocess.run([*command, *flags], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode not in ENDED:
-        raise SystemExit(f"tuning {model.name} ended with {done.returncode}")
+        raise AutofuseError(f"tuning ended with {done.returncode}")
     body: Mapping[str, Any] = json.loads(done.stdout)
     return body
 
@@ -153,7 +153,10 @@ def tried(model: Path, folder: Path, options: argparse.Namespace, seed: int, rul
         old.unlink()
     beside = neighbour(options.cores, seed, folder / "neighbour.log") if options.cores else nullcontext()
     with beside:
-        outcome = tuned(model, database, options.threads, options.budget, seed)
+        try:
+            outcome = tuned(model, database, options.threads, options.budget, seed)
+        except AutofuseError as error:
+            return Row(model.stem, seed, options.cores, "", 0, 0, problem=str(error))
     found, same = contenders(model, database, options.threads, rules)
     entries = [Contender(name, "autofuse", path) for name, path in found.items()]
 

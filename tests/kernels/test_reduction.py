@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from autofuse.kernels.build import build_kernel
 from autofuse.kernels.families.reductions.reduction import REDUCE
 from autofuse.kernels.families.registry import is_own, nests_of
 from tests.kernels.conftest import Array, Bench, Small, parsed, real
@@ -56,6 +57,19 @@ def test_rows_of_any_length_are_reduced(bench: Bench, shape: Shape) -> None:
     for axis in {0, len(shape) - 1}:
         bench.check(reduce("ReduceMax", shape, (axis,), 1))
         bench.check(reduce("ReduceSum", shape, (axis,), 0))
+
+
+@pytest.mark.parametrize(("shape", "axes"), [((1, 56, 56, 16), (1, 2)), ((2, 401, 409), (1, 2)), ((4001, 8), (0,))])
+def test_means_of_thousands_of_like_numbers_are_those_of_float64(bench: Bench, shape: Shape, axes: Shape) -> None:
+    """A register that takes them one by one is off by 4e-5 of them."""
+    small = reduce("ReduceMean", shape, axes, 0)
+    small = Small(
+        small.nodes, {"x": np.float32(0.57245) + real(*shape, low=-1e-5, high=1e-5)}, ["y"], small.constants, 18
+    )
+    bound, target = bench.bind(small), bench.target()
+    found = bench.run(small, bound, build_kernel(bound.workload, {}, target), target)["y"]
+    exact = small.inputs["x"].astype("float64").mean(axes)
+    assert np.abs(found - exact).max() <= 1e-6 * 0.57245
 
 
 def test_infinities_and_negative_values_keep_their_order(bench: Bench) -> None:

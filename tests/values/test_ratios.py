@@ -142,7 +142,7 @@ def test_the_rounds_that_count_are_those_in_which_all_are_good() -> None:
 
 
 def test_an_interval_is_of_all_rounds_in_which_the_two_are_good_whatever_a_third_was() -> None:
-    a, b = ({number: us for number in range(first, 20)} for us, first in ((100.0, 0), (110.0, 4)))
+    a, b = (dict.fromkeys(range(first, 20), us) for us, first in ((100.0, 0), (110.0, 4)))
     found = raced(a=a, b=b, c=dict.fromkeys(range(10, 17), 105.0))
     assert {one.rounds for one in found.values()} == {tuple(range(10, 17))}
     ratio = compare(found["b"], found["a"])

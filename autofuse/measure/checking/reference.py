@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from autofuse.errors import InputError
 from autofuse.graph.model import Graph
+from autofuse.graph.own.exact_sums import exact_sum
 from autofuse.graph.own.weight_only import in_full
 from autofuse.graph.submodel import submodel, to_model
 from autofuse.kernels.workload.workload import BoundWorkload
@@ -164,7 +165,9 @@ def _checked(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
 
 def _in_full(graph: Graph) -> Graph:
     """The graph with what ONNX Runtime may compute roughly computed in full."""
-    return dataclasses.replace(graph, operators=tuple(map(in_full, graph.operators)))
+    return dataclasses.replace(
+        graph, operators=tuple(exact_sum(in_full(operator), graph.tensors) for operator in graph.operators)
+    )
 
 
 def _serialised(graph: Graph, as_shipped: bool = False) -> bytes:
