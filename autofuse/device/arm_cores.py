@@ -56,7 +56,7 @@ CORES: Mapping[tuple[int, int], str] = {
 }
 
 # Bits of AT_HWCAP and AT_HWCAP2 -> the name in /proc/cpuinfo. Source: Linux arch/arm64/include/uapi/asm/hwcap.h.
-_HWCAP = {1: "asimd", 9: "fphp", 10: "asimdhp", 20: "asimddp", 22: "sve"}
+_HWCAP = {1: "asimd", 9: "fphp", 10: "asimdhp", 20: "asimddp", 22: "sve", 23: "asimdfhm"}
 _HWCAP2 = {1: "sve2", 13: "i8mm", 14: "bf16"}
 _AT_HWCAP, _AT_HWCAP2 = 16, 26
 _CPUID = 1 << 11

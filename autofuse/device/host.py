@@ -21,13 +21,14 @@ _ARM_SPELLING = {
     "neon": "neon",
     "asimdhp": "fullfp16",
     "asimddp": "dotprod",
+    "asimdfhm": "fp16fml",
     "sve": "sve",
     "sve2": "sve2",
     "i8mm": "i8mm",
     "bf16": "bf16",
 }
 
-_ARM_EMITTED = frozenset({"dotprod", "fullfp16", "i8mm", "bf16"})
+_ARM_EMITTED = frozenset({"dotprod", "fullfp16", "fp16fml", "i8mm", "bf16"})
 """Features whose instructions kernels may use."""
 _UNKNOWN_L1D_KIB = 32
 _UNKNOWN_L2_KIB = 256

@@ -89,7 +89,8 @@ class Graph:
     Every tensor that an operator reads or writes stands in `tensors`; a constant stands in
     `constants` too. Graph inputs and outputs keep the model's order and names. `halves`: those that are bfloat16 for
     whoever calls the model; in the graph they are float32, and hold nothing but bfloat16. `widened`: the model computes
-    in bfloat16, for which ONNX Runtime has hardly a kernel.
+    in bfloat16, for which ONNX Runtime has hardly a kernel. `float16`: results that the model computes in float16, and
+    the graph in float32.
     """
 
     name: str
@@ -102,6 +103,7 @@ class Graph:
     origin: Origin = field(default_factory=Origin)
     halves: frozenset[str] = frozenset()
     widened: bool = False
+    float16: frozenset[str] = frozenset()
 
     def dtype_for_callers(self, name: str) -> str:
         """Element type of an input or output for whoever calls the model."""

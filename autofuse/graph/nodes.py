@@ -13,6 +13,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, helper, nump
 from autofuse.graph.model import AttributeValue, Operator, Tensor
 from autofuse.graph.own.bfloat16 import bfloat16_nodes, is_of_bfloat16
 from autofuse.graph.own.exact_sums import exact_sum_nodes, is_exact_sum
+from autofuse.graph.own.names import FLOAT16
 from autofuse.graph.own.recurrence import is_recurrence, recurrence_nodes
 from autofuse.graph.own.weight_only import is_weight_only, weight_only_nodes
 
@@ -168,7 +169,7 @@ def nodes_of(operator: Operator, opset: int) -> list[NodeProto]:
     )
     schema = schema_of(operator.op_type, opset, operator.domain)
     for name, value in operator.attributes.items():
-        if name == CAPTURES:
+        if name in (CAPTURES, FLOAT16):
             continue
         if isinstance(value, bytes):
             node.attribute.append(attribute_proto(value))

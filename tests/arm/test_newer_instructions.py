@@ -15,6 +15,7 @@ from autofuse.environment.space import load_space
 from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.loading.load import from_model
 from autofuse.graph.own.rounding import rounded
+from autofuse.kernels.families.narrow.float16.instructions import float16_multipliers
 from autofuse.kernels.families.narrow.instructions import bfloat16_multipliers, multipliers
 from autofuse.kernels.schedule.guesses import first_schedules
 from autofuse.kernels.schedule.knobs import open_knobs
@@ -78,12 +79,27 @@ BFLOAT16: dict[str, Callable[[], Small]] = {
                                  ["y"], {"w": rounded(real(24, 10, 3, 3)), "b": real(24)}),
 }  # fmt: skip
 FLOAT16: dict[str, Callable[[], Small]] = {
-    "product": lambda: Small(parsed("m = MatMul (x, w); y = Relu (m)"), {"x": half(13, 64)}, ["y"],
-                             {"w": half(64, 40)}),
+    "product": lambda: Small(parsed("m = MatMul (x, w); y = Relu (m)"), {"x": half(13, 300)}, ["y"],
+                             {"w": half(300, 41)}),
+    "both sides computed": lambda: Small(parsed("y = MatMul (x, z)"), {"x": half(2, 13, 70), "z": half(2, 70, 24)},
+                                         ["y"]),
+    "transposed": lambda: Small(parsed("y = Gemm <transB=1> (x, w, b)"), {"x": half(9, 64)}, ["y"],
+                                {"w": half(40, 64), "b": half(40)}),
+    "one by one": lambda: Small(parsed("y = Conv (x, w, b)"), {"x": half(1, 37, 5, 9)}, ["y"],
+                                {"w": half(20, 37, 1, 1), "b": half(20)}),
     "convolution": lambda: Small(parsed("c = Conv <pads=[1, 1, 1, 1]> (x, w); y = Sigmoid (c)"),
                                  {"x": half(1, 8, 9, 9)}, ["y"], {"w": half(16, 8, 3, 3)}),
-    "softmax": lambda: Small(parsed("s = Softmax <axis=-1> (x); y = Mul (s, x)"), {"x": half(5, 33)}, ["y"]),
+    "strided groups": lambda: Small(parsed("y = Conv <group=2, pads=[2, 0, 1, 2], strides=[1, 2]> (x, w)"),
+                                    {"x": half(1, 12, 7, 10)}, ["y"], {"w": half(24, 6, 3, 3)}),
+    "too large for sums of float16": lambda: Small(parsed("m = MatMul (x, w); y = Mul (m, s)"),
+                                                   {"x": half(9, 64) * np.float16(60000)}, ["y"],
+                                                   {"w": np.sign(half(64, 24)), "s": np.float16([1e-4])}),
+    "small numbers": lambda: Small(parsed("y = MatMul (x, w)"), {"x": half(13, 128) * np.float16(1e-3)}, ["y"],
+                                   {"w": half(128, 24) * np.float16(1e-2)}),
 }  # fmt: skip
+OTHERS: dict[str, Callable[[], Small]] = {
+    "softmax": lambda: Small(parsed("s = Softmax <axis=-1> (x); y = Mul (s, x)"), {"x": half(5, 33)}, ["y"]),
+}
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +138,7 @@ def worst(
     requests = []
     for name, make in smalls.items():
         graph, small = from_model(make().model(), name), make()
-        bound = bind_workload(graph, [operator.name for operator in graph.operators], {})
+        bound = bind_workload(graph, [operator.name for operator in graph.operators], {}, float16=True)
         tensors = [output for operator in graph.operators for output in operator.outputs]
         reference = capture(graph, generate_inputs(graph, 0) | dict(small.inputs), folder / str(len(requests)), tensors)
         case, constants = (reference.case(bound),), reference.constants(graph, bound)
@@ -137,7 +153,7 @@ def worst(
 def test_a_core_without_a_name_is_used_with_what_it_has(newest: EmulatedDevice) -> None:
     host = describe_device(newest.address, LINK).host
     assert host.mcpu == "generic"
-    assert {"+bf16", "+dotprod", "+i8mm"} <= set(host.mattr)
+    assert {"+bf16", "+dotprod", "+fp16fml", "+fullfp16", "+i8mm"} <= set(host.mattr)
 
 
 @pytest.mark.parametrize("removed", ["", "+i8mm"])
@@ -162,16 +178,30 @@ def test_sums_in_bfloat16_are_those_of_float32_up_to_their_rounding(
     assert kernels == len(BFLOAT16) * len(names) * len(TILES)
 
 
-def test_float16_is_computed_in_float32_and_rounded_once(
+def test_float16_is_computed_in_float16_where_the_core_can(
     newest: EmulatedDevice, target: Target, tmp_path: Path
 ) -> None:
-    """Also on a core that has arithmetic on float16 (`fullfp16`)."""
+    """Each answer is as near to ONNX Runtime's, which computes in float32, as results in float16 have to be; one that
+    sums in float16 has other bits than one that sums products of float16 in float32."""
+    names = tuple(float16_multipliers(target))
+    assert names == ("float16_sums", "float16_products")
+    with running(target, newest) as runner:
+        error, kernels = worst(FLOAT16, tiles("contraction", names), runner, tmp_path)
+    assert error <= LIMITS["float16"]
+    assert kernels == len(FLOAT16) * len(names) * len(TILES)
+
+
+def test_float16_is_computed_in_float32_without_the_instructions(
+    newest: EmulatedDevice, target: Target, tmp_path: Path
+) -> None:
+    old = replace(target, mattr=tuple(name for name in target.mattr if name not in ("+fullfp16", "+fp16fml")))
+    assert not float16_multipliers(old)
     space = load_space(None, target.isa).schedule
 
     def guessed(workload: Workload) -> Iterable[dict[str, int | str]]:
-        return map(dict, first_schedules(workload, open_knobs(workload, target, space), target))
+        return map(dict, first_schedules(workload, open_knobs(workload, old, space), old))
 
-    with running(target, newest) as runner:
-        error, kernels = worst(FLOAT16, guessed, runner, tmp_path)
+    some = {name: FLOAT16[name] for name in ("product", "convolution")}
+    with running(old, newest) as runner:
+        error, _ = worst(some | OTHERS, guessed, runner, tmp_path)
     assert error <= LIMITS["float16"]
-    assert kernels >= len(FLOAT16)

@@ -105,10 +105,13 @@ def test_an_arm_board_is_recognised(tmp_path: Path) -> None:
 
 
 def test_an_arm_core_without_a_name_keeps_the_features_that_it_shows(tmp_path: Path) -> None:
-    entry = "processor\t: 0\nFeatures\t: fp asimd asimddp sve i8mm bf16\nCPU implementer\t: 0x41\nCPU part\t: 0xfff\n"
+    entry = (
+        "processor\t: 0\nFeatures\t: fp asimd asimddp asimdhp asimdfhm sve i8mm bf16\n"
+        "CPU implementer\t: 0x41\nCPU part\t: 0xfff\n"
+    )
     put(tmp_path, "proc/cpuinfo", entry)
     profile = probe_host(HostCpu(""), root=tmp_path, machine="aarch64")
-    assert (profile.mcpu, profile.mattr) == ("generic", ("+bf16", "+dotprod", "+i8mm"))
+    assert (profile.mcpu, profile.mattr) == ("generic", ("+bf16", "+dotprod", "+fp16fml", "+fullfp16", "+i8mm"))
     require_features(profile, {"neon"})
     with pytest.raises(InputError, match="cortex-a72 has no bf16"):
         require_features(profile.model_copy(update={"mcpu": "cortex-a72"}), {"neon"})

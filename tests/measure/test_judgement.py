@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autofuse.measure.checking.tolerance import LIMITS
 from autofuse.measure.networks import judgement
 from autofuse.measure.networks.bench import ContenderResult
 from autofuse.measure.networks.judgement import CHAOTIC, WHOLE_LIMIT, difference, judged, nudged, whole_limit
 
-GRAPH: Any = SimpleNamespace(outputs=("y",), widened=False)
+GRAPH: Any = SimpleNamespace(outputs=("y",), widened=False, float16=frozenset())
 RIGHT = np.array([0.0, 0.5, 1.0], np.float32)
 
 
@@ -40,6 +41,10 @@ def result(error: float | None, wrong: str = "off") -> ContenderResult:
 
 def test_the_limit_is_fixed_where_the_reference_agrees_with_itself(apart: list[float]) -> None:
     assert whole_limit(GRAPH, {}) == WHOLE_LIMIT
+
+
+def test_the_limit_of_a_model_in_float16_is_that_of_results_in_it(apart: list[float]) -> None:
+    assert whole_limit(SimpleNamespace(outputs=("y",), widened=False, float16={"y/wide"}), {}) == LIMITS["float16"]
 
 
 def test_the_limit_grows_with_the_distance_of_the_two_references_up_to_a_bound(apart: list[float]) -> None:

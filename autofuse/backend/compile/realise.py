@@ -57,7 +57,7 @@ GENERATING, TRANSLATING, WRITING = "generating kernels", "translating kernels to
 
 _INDEXING = ("Gather", "GatherElements")
 _X86_FEATURES = ("avx", "sse4.", "fma", "f16c", "bmi")
-_ARM_FEATURES = ("neon", "fullfp16", "dotprod", "sve", "i8mm", "bf16")
+_ARM_FEATURES = ("neon", "fullfp16", "fp16fml", "dotprod", "sve", "i8mm", "bf16")
 
 
 @dataclass(frozen=True, eq=False)

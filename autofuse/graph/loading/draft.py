@@ -29,7 +29,7 @@ _AS_INPUT = frozenset(("GroupNormalization", "MeanVarianceNormalization"))
 @dataclass
 class Draft:
     """A graph while it is loaded: operators in topological order; `tensors` holds whatever has a static shape
-    already; `halves`, `widened`: see `Graph`."""
+    already; `halves`, `widened`, `float16`: see `Graph`."""
 
     source: str
     inputs: dict[str, Tensor]
@@ -42,6 +42,7 @@ class Draft:
     taken: set[str] = field(default_factory=set)
     halves: frozenset[str] = frozenset()
     widened: bool = False
+    float16: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         self.folding = FoldBudget.of(sum(array.nbytes for array in self.constants.values()))

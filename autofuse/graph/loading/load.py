@@ -336,7 +336,7 @@ def _finished(draft: Draft, name: str) -> Graph:
     check_live(draft.operators, tensors, constants, draft.outputs, draft.source)
     return Graph(
         name, tuple(draft.inputs), draft.outputs, tuple(draft.operators), tensors, constants, draft.opset,
-        halves=draft.halves, widened=draft.widened,
+        halves=draft.halves, widened=draft.widened, float16=draft.float16.intersection(tensors),
     )  # fmt: skip
 
 

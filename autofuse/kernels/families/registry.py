@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from autofuse.graph.own.names import DOMAIN as OWN_DOMAIN
-from autofuse.kernels.families.contraction.family import CONTRACTION
 from autofuse.kernels.families.elementwise import ELEMENTWISE
 from autofuse.kernels.families.fused.band import BAND
 from autofuse.kernels.families.fused.chain import CHAIN
 from autofuse.kernels.families.narrow.depthwise.family import DEPTHWISE
+from autofuse.kernels.families.narrow.float16.family import ANY_CONTRACTION
 from autofuse.kernels.families.narrow.products.bfloat16 import BFLOAT16
 from autofuse.kernels.families.narrow.products.integer import INTEGER
 from autofuse.kernels.families.narrow.weight_only.family import WEIGHT_ONLY
@@ -24,7 +24,7 @@ from autofuse.kernels.nest.nest import Nest, cut
 from autofuse.kernels.workload.workload import Workload, WorkloadOperator
 
 FAMILIES: tuple[Family, ...] = (
-    ELEMENTWISE, REDUCTION, LAST_AXIS, INNER_AXIS, WINDOWED, CONTRACTION, INTEGER, DEPTHWISE, BFLOAT16, WEIGHT_ONLY,
+    ELEMENTWISE, REDUCTION, LAST_AXIS, INNER_AXIS, WINDOWED, ANY_CONTRACTION, INTEGER, DEPTHWISE, BFLOAT16, WEIGHT_ONLY,
     RECURRENT, CHAIN, BAND,
 )  # fmt: skip
 """The families of the package. The first that takes a unit emits it; each adds its guesses to those before it."""

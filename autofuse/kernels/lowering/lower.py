@@ -14,6 +14,7 @@ from autofuse.fusion.plan import FusionPlan, Group
 from autofuse.graph.model import Graph
 from autofuse.graph.transform.copies import Copy, with_copies
 from autofuse.graph.transform.fold import fold
+from autofuse.kernels.families.narrow.float16.instructions import float16_multipliers
 from autofuse.kernels.families.registry import is_own
 from autofuse.kernels.lowering.layout import assign_layouts
 from autofuse.kernels.workload.free_reshape import is_free_reshape
@@ -46,6 +47,7 @@ class Lowering:
         self._folded: dict[Realisation, Graph] = {}
         self._own: dict[tuple[Realisation, tuple[str, ...]], bool] = {}
         self._bound: dict[tuple[object, ...], BoundWorkload] = {}
+        self._float16 = bool(graph.float16) and bool(float16_multipliers(target))
 
     def lower(self, plan: FusionPlan) -> Lowered:
         """The workloads of `plan`, whose groups stand in an order in which they can run."""
@@ -84,7 +86,7 @@ class Lowering:
         reads, writes = folded.boundary(group)
         key = folds, group, *(layouts.get(name, PLAIN) for name in (*reads, *writes))
         if key not in self._bound:
-            self._bound[key] = bind_workload(folded, group, layouts)
+            self._bound[key] = bind_workload(folded, group, layouts, self._float16)
         return self._bound[key]
 
 

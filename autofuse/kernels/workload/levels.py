@@ -1,8 +1,10 @@
-"""Which results of a kernel a rounding to levels makes ambiguous: a sum of floats that lies between two of them."""
+"""Which results of a kernel rounding makes ambiguous: sums that lie between two levels, or are of float16 numbers."""
 
 from __future__ import annotations
 
-from autofuse.graph.own.names import BFLOAT16_CONTRACTIONS, ROUND
+from collections.abc import Mapping
+
+from autofuse.graph.own.names import BFLOAT16_CONTRACTIONS, FLOAT16, ROUND
 from autofuse.kernels.workload.workload import Workload, WorkloadOperator
 
 _EXACT = frozenset(
@@ -14,6 +16,16 @@ _EXACT = frozenset(
     }
 )  # fmt: skip
 """Operators that round at most once, as IEEE 754 says: whoever computes them finds the same bits."""
+
+
+IN_FLOAT16 = ("float16_sums", "float16_products")
+"""Algorithms of contractions whose operands are rounded to float16."""
+
+
+def rounds_to_float16(workload: Workload, schedule: Mapping[str, int | str]) -> bool:
+    """Whether a kernel computes in float16 what its model does."""
+    marked = any(operator.attribute(FLOAT16) for operator in workload.operators)
+    return marked and schedule.get("contraction.algorithm") in IN_FLOAT16
 
 
 def ambiguous_outputs(workload: Workload) -> frozenset[int]:

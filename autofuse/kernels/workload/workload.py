@@ -14,9 +14,12 @@ from numpy.typing import NDArray
 
 from autofuse.errors import InputError
 from autofuse.graph.model import AttributeValue, Graph, Operator
+from autofuse.graph.own.names import FLOAT16
 
 PLAIN, HALF = "plain", "bf16"
 MAX_LITERAL_ELEMENTS = 64
+CONTRACTIONS = frozenset({"Conv", "Gemm", "MatMul"})
+"""Operators that a target may compute in float16."""
 CODE_INPUTS = {"OneHot": (1, 2), "Resize": (1, 2, 3), "Upsample": (1,)}
 """Inputs, by position, whose small constants are literals also when they are real numbers (scales, on and off)."""
 
@@ -151,10 +154,13 @@ class BoundWorkload:
     outputs: tuple[str, ...]
 
 
-def bind_workload(graph: Graph, operators: Sequence[str], layouts: Mapping[str, str]) -> BoundWorkload:
+def bind_workload(
+    graph: Graph, operators: Sequence[str], layouts: Mapping[str, str], float16: bool = False
+) -> BoundWorkload:
     """The workload of a group of `graph`.
 
-    `layouts`: layout of each boundary tensor that is not plain. Small integer constants and scalars
+    `layouts`: layout of each boundary tensor that is not plain. `float16`: whether contractions that the model computes
+    in float16 are marked, for a target that can do so, too. Small integer constants and scalars
     become literals, since they shape the code (axes, target shapes, exponents, clip bounds).
     """
     ordered = sorted(operators, key=graph.position.__getitem__)
@@ -180,7 +186,8 @@ def bind_workload(graph: Graph, operators: Sequence[str], layouts: Mapping[str, 
     for operator in (graph.by_name[name] for name in ordered):
         inputs = tuple(number(name, False) for name in operator.inputs)
         outputs = tuple(number(name, True) for name in operator.outputs)
-        attributes = tuple(sorted(operator.attributes.items()))
+        marked = float16 and operator.op_type in CONTRACTIONS and operator.outputs[0] in graph.float16
+        attributes = tuple(sorted({**operator.attributes, **({FLOAT16: 1} if marked else {})}.items()))
         nodes.append(WorkloadOperator(operator.op_type, inputs, outputs, attributes, operator.domain))
     workload = Workload(tuple(values), tuple(nodes), graph.opset)
     return BoundWorkload(workload, *(tuple(names[kind]) for kind in ("input", "constant", "output")))

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from autofuse.kernels.workload.levels import rounds_to_float16
+from autofuse.measure.measurement import MeasureRequest
+
 LIMITS = {"float16": 5e-3, "float32": 1e-4, "float64": 1e-7}
 """Largest error allowed, as a part of the output's range; integers and bools must be equal."""
 
@@ -31,6 +34,13 @@ class Verdict:
     max_rel_error: float
     ok: bool
     reason: str = ""
+
+
+def allowed(request: MeasureRequest) -> float | None:
+    """The limit of a request, or where it has none that of float16 for a kernel that computes in it (None: the default
+    of the dtype)."""
+    rounds = request.limit is None and rounds_to_float16(request.workload, request.schedule)
+    return LIMITS["float16"] if rounds else request.limit
 
 
 def compare(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from autofuse.graph.model import Graph
 from autofuse.graph.own.bfloat16 import in_float32
 from autofuse.measure.checking.reference import run_references
-from autofuse.measure.checking.tolerance import compare
+from autofuse.measure.checking.tolerance import LIMITS, compare
 from autofuse.measure.networks.bench import ContenderResult, compared
 
 WHOLE_LIMIT = 1e-4
@@ -25,7 +25,8 @@ SPREADS = 5.0
 """Or so many times the largest distance between ONNX Runtime's own answers, where that is more (a library rounds in
 every operator, the last bits of the inputs change once),"""
 ROUNDINGS = 2.0
-"""or, where a model computes in bfloat16, so many times what all of its roundings move,"""
+"""or, where a model computes in bfloat16, so many times what all of its roundings move, or in float16, which ONNX
+Runtime hardly rounds to, what one result in it may be off by,"""
 CHAOTIC = 1e-2
 """yet never more than this part of the range."""
 NUDGES = 4
@@ -42,7 +43,8 @@ def whole_limit(graph: Graph, inputs: Mapping[str, Array]) -> float:
     answers += run_references(graph, [inputs], optimise=True)
     spreads = [max((compare(one[name], plain[name]).max_rel_error for name in plain), default=0.0) for one in answers]
     spread = SPREADS * max(filter(np.isfinite, spreads), default=0.0)  # another class or order of boxes has no distance
-    return max(WHOLE_LIMIT, min(max(spread, ROUNDINGS * _roundings(graph, inputs, plain)), CHAOTIC))
+    roundings = LIMITS["float16"] if graph.float16 else ROUNDINGS * _roundings(graph, inputs, plain)
+    return max(WHOLE_LIMIT, min(max(spread, roundings), CHAOTIC))
 
 
 def _roundings(graph: Graph, inputs: Mapping[str, Array], plain: Mapping[str, Array]) -> float:

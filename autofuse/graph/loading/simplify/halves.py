@@ -72,6 +72,7 @@ class _Widener:
             replace(operator, inputs=inputs, outputs=tuple(wide.get(name, name) for name in operator.outputs))
         )
         self.twins.update(wide)
+        self.draft.float16 |= frozenset(wide.values())
         for name, twin in wide.items():
             self.made.append(Operator(f"{operator.name}/narrow/{name}", "Cast", (twin,), (name,), {"to": _TO_NARROW}))
 

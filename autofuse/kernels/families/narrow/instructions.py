@@ -45,7 +45,8 @@ class Multiplier:
 
     `left`, `right`: element types of its operands, `sums` of its sums. `intrinsic`: LLVM's name; "" for plain code.
     `rows`: rows of the left operand that it takes at once. `steps`: of the depth whose left numbers are best read as
-    one vector, because it takes them from lanes.
+    one vector, because it takes them from lanes. `stretch`: products that it sums in the type of its operands, before
+    they are added to sums of the type `sums`; 0: it sums in that.
     """
 
     sums: ClassVar[str] = "int32"
@@ -58,6 +59,7 @@ class Multiplier:
     right: str
     intrinsic: str = ""
     steps: int = 1
+    stretch: int = 0
 
     def add(self, sums: Expr, left: Expr, right: Expr) -> Expr:
         """`sums` and the products of `left`, the same numbers in all lanes (`spread`), by a vector of weights."""

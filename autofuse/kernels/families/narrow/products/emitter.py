@@ -64,19 +64,24 @@ class NarrowEmitter:
 
     def nests(self) -> None:
         """Operands brought into place, then panels and rows in parallel."""
-        emitter, form, lanes = self.emitter, self.form, self.lanes
+        emitter, form = self.emitter, self.form
         self.right = Right(self.operands)
         self.left = Left(self.operands)
         self.row_sums = RowSums(self.left) if self.operands.corrects else None
         grid = (prod(form.batch), self.operands.panels, prod(form.rows) // self.rows_per_task)
         with emitter.parallel(prod(grid)) as task:
-            sums = [emitter.scratch(lanes, self.multiplier.sums) for _ in range(self.vectors * self.held(self.pixels))]
+            sums = self.registers()
             flat, panel, row_task = (emitter.simplify(part) for part in delinear(task, grid))
             batch = tuple(emitter.simplify(part) for part in delinear(flat, form.batch))
             with emitter.serial(self.rows_per_task) as step:
                 number = emitter.simplify(row_task * self.rows_per_task + step)
                 row = tuple(emitter.simplify(part) for part in delinear(number, form.rows))
                 self.panel(batch, panel, row, sums)
+
+    def registers(self) -> list[Any]:
+        """The sums of one tile."""
+        held = self.vectors * self.held(self.pixels)
+        return [self.emitter.scratch(self.lanes, self.multiplier.sums) for _ in range(held)]
 
     def panel(self, batch: Index, panel: Expr, row: Index, sums: list[Any]) -> None:
         """One row for one panel; the last panel may be narrower, and its last vector be cut."""
@@ -214,6 +219,9 @@ class NarrowEmitter:
                 index = self.form.out_index(tile.batch, tile.row, tile.start + r, first_column + first + lane)
                 index = tuple(emitter.simplify(part) for part in index)
                 value = sums[emitter.simplify(first + lane)]
+                if self.right.scales is not None:
+                    at = self.right.sums_offset(tile.batch, tile.panel, vector) + first + lane
+                    value = value * self.right.scales[emitter.simplify(at)]
                 if self.form.bias >= 0:
                     value = value + self.scope.read(self.form.bias, self.form.bias_index(index))
                 self.scope.finish(self.nest, index, value)

@@ -71,16 +71,12 @@ class NarrowFamily(Family):
             return found
         form = self._product(case.workload, unit).form
         knob = self.full("pixel_rows" if _is_flat(form) else "rows_per_task")
-        values = sorted(case.knobs.get(knob, ()), key=lambda value: _row_tasks(form, int(value)))
+        if knob not in case.knobs:
+            return found
         vectors = -(-form.columns // case.target.lanes)
         panel = min(int(self.chosen(found[0])["vectors"]), vectors)
-
-        def even(value: int | str) -> float:
-            grid = (prod(form.batch), -(-vectors // panel), _row_tasks(form, int(value)))
-            return min(ParallelGrid(1, 1, grid).evenness(vectors, panel, case.threads), EVEN)
-
-        best = max(values, key=even, default=None)
-        return found if best is None or best == found[0][knob] else [found[0] | {knob: best}, *found]
+        best = evenest_rows(form, case.knobs[knob], (vectors, panel), case.threads)
+        return found if best == found[0][knob] else [found[0] | {knob: best}, *found]
 
     def fits(self, schedule: Schedule, target: Target) -> bool:
         """See Family."""
@@ -107,6 +103,19 @@ class NarrowFamily(Family):
     def _product(self, workload: Workload, unit: Unit) -> NarrowContraction:
         assert isinstance(unit, Nest) and unit.anchor is not None
         return self.form(workload, unit.anchor)
+
+
+def evenest_rows(form: Contraction, values: Values, vectors: tuple[int, int], threads: int) -> int | str:
+    """The value of the knob that cuts rows by which threads share the tasks evenly; of several, that of the fewest.
+
+    `vectors`: of all columns, and of a panel.
+    """
+
+    def even(value: int | str) -> float:
+        grid = (prod(form.batch), -(-vectors[0] // vectors[1]), _row_tasks(form, int(value)))
+        return min(ParallelGrid(1, 1, grid).evenness(*vectors, threads), EVEN)
+
+    return max(sorted(values, key=lambda value: _row_tasks(form, int(value))), key=even)
 
 
 def _is_flat(form: Contraction) -> bool:

@@ -65,7 +65,12 @@ class Operands:
     @property
     def real(self) -> bool:
         """Whether real numbers are rounded to bfloat16."""
-        return self.multiplier.sums == "float32"
+        return self.multiplier.left == "uint16"
+
+    @property
+    def float16(self) -> bool:
+        """Whether real numbers are rounded to float16."""
+        return self.multiplier.left == "float16"
 
     @property
     def shifts(self) -> bool:
@@ -224,6 +229,8 @@ class Left:
             self.emitter.put(buffer, at, stored)
         elif self.of.real:
             self.emitter.put_rounded(buffer, at, self.scope.read(self.form.x, index))
+        elif self.of.float16:
+            self.emitter.put(buffer, at, tirx.Cast("float16", self.scope.read(self.form.x, index)))
         else:
             self.emitter.put(buffer, at, self._integer(self.scope.read(self.form.x, index)))
 

@@ -18,6 +18,9 @@ from autofuse.kernels.tir.emit import Array, Expr, Index, const
 from autofuse.kernels.tir.math import LetBinder
 from autofuse.kernels.tir.offsets import delinear
 
+LEAST_SCALE, MOST_SCALE = 2.0**-126, 2.0**127
+"""Powers of two that are normal float32 numbers."""
+
 
 class Right:
     """The right operand in panels [batch, panel, tap, step, vector, lane, number], and the sums of its columns."""
@@ -32,6 +35,7 @@ class Right:
         kinds = [self.scope.workload.values[value].kind for value in (form.w, self.product.w_zero) if value >= 0]
         self.constant = set(kinds) <= {"constant", "literal"}
         self.sums: Any = None
+        self.scales: Any = None
         self.rests: Any = None
         self.buffer = self._packed_ahead() if self.constant else self._packed_here()
 
@@ -57,16 +61,20 @@ class Right:
         w, zero = self.form.w, self.product.w_zero
 
         def pack(constants: Any) -> np.ndarray:
-            weights = self.form.weights(workload.array_of(w, constants))
-            weights = bits_of(weights) if self.of.real else weights.astype(np.int32)
-            weights = weights.reshape(self.shape[0], self.form.columns, self.form.depth, self.of.taps)
+            weights = self._weights(constants)
+            if self.of.multiplier.stretch:
+                weights = weights / column_scales(weights, self.of.multiplier.stretch)
+            elif self.of.real:
+                weights = bits_of(weights)
+            elif not self.of.float16:
+                weights = weights.astype(np.int32)
             if self.of.corrects:
                 weights = weights - self._middle
             elif zero >= 0:
                 weights = weights - self.product.zero_of_columns(workload.array_of(zero, constants))
             return pack_panels(weights, self.shape).astype(self.of.multiplier.right)
 
-        kind = "halves" if self.of.real else "bytes"
+        kind = "halves" if self.of.real else self.of.multiplier.name if self.of.float16 else "bytes"
         name = "_".join(map(str, (f"{kind}{w}", zero, *self.shape))) + self.form.packing
         declared: Array = self.scope.declare_constant(name, pack, self.shape, self.of.multiplier.right)
         shape = (self.shape[0], self.of.panels * self.of.panel_lanes)
@@ -74,9 +82,27 @@ class Right:
             self.sums = self.scope.declare_constant(
                 f"{name}_sums", lambda c: column_sums(pack(c)).reshape(shape), shape, "int32"
             ).buffer
+        if self.of.multiplier.stretch:
+            self.scales = self.scope.declare_constant(f"{name}_scales", self._scales_of(shape), shape, "float32").buffer
         if self.of.corrects:
             self.rests = self.scope.declare_constant(f"{name}_rests", self._rests_of(shape), shape, "int32").buffer
         return declared.buffer
+
+    def _weights(self, constants: Any) -> np.ndarray:
+        """The weights as [batch, column, depth, tap]."""
+        found = self.form.weights(self.scope.workload.array_of(self.form.w, constants))
+        return found.reshape(self.shape[0], self.form.columns, self.form.depth, self.of.taps)
+
+    def _scales_of(self, shape: tuple[int, int]) -> Callable[[Any], np.ndarray]:
+        """What the sums of columns are multiplied by, 1 beyond the edge."""
+
+        def found(constants: Any) -> np.ndarray:
+            wide = np.ones(shape, np.float32)
+            powers = column_scales(self._weights(constants), self.of.multiplier.stretch)
+            wide[:, : self.form.columns] = powers[:, :, 0, 0]
+            return wide
+
+        return found
 
     @property
     def _middle(self) -> int:
@@ -139,6 +165,8 @@ class Right:
         elif of.real:
             binder = LetBinder()
             whole = binder.wrap(bfloat16.bits_of(value, binder))
+        elif of.float16:
+            whole = tirx.Cast("float16", value)
         else:
             zero = self._zero(group + column, bool(inside))
             whole = tirx.Cast(of.multiplier.right, tirx.Cast("int32", value) - zero)
@@ -180,6 +208,17 @@ def pack_panels(weights: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     padded[:, : weights.shape[1], : weights.shape[2]] = weights
     parts = padded.reshape(batches, panels, vectors, lanes, units, together, taps)
     return np.ascontiguousarray(parts.transpose(0, 1, 6, 4, 2, 3, 5))
+
+
+def column_scales(weights: np.ndarray, stretch: int) -> np.ndarray:
+    """What weights [batch, column, depth, tap] are divided by, [batch, column, 1, 1]: a power of two for each column.
+
+    The sizes of any `stretch` numbers of what is left never exceed 1/2 in all. 1 for a column of zeros, and for one so
+    small or so large that the power would be no normal float32.
+    """
+    largest = np.abs(weights).max(axis=(2, 3), keepdims=True).astype(np.float64) * (2 * stretch)
+    usable = (largest >= LEAST_SCALE) & (largest <= MOST_SCALE)
+    return np.asarray(np.exp2(np.ceil(np.log2(np.where(usable, largest, 1.0)))).astype(np.float32))
 
 
 def column_sums(packed: np.ndarray) -> np.ndarray:

@@ -1,0 +1,1 @@
+"""Contractions of models in float16, multiplied as such where a target can (ARM)."""
