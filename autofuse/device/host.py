@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autofuse.device.arm_cores import ask_core, core_name
+from autofuse.device.permission import gives_tiles
 from autofuse.device.profile import LOCAL, UNNAMED, Caches, CpuIdentity, DeviceProfile
 
 ROOT = Path("/")
 
-_X86_SPELLING = {"sse4_1": "sse4.1", "sse4_2": "sse4.2", "bmi1": "bmi"}
-_X86_FEATURES = frozenset({"sse4.1", "sse4.2", "fma", "f16c", "bmi", "bmi2"})
+_TILES = {"amx_tile": "amx-tile", "amx_int8": "amx-int8", "amx_bf16": "amx-bf16"}
+_X86_SPELLING = {"sse4_1": "sse4.1", "sse4_2": "sse4.2", "bmi1": "bmi", **_TILES}
+_X86_FEATURES = frozenset({"sse4.1", "sse4.2", "fma", "f16c", "bmi", "bmi2", *_TILES.values()})
 _ARM_SPELLING = {
     "asimd": "neon",
     "neon": "neon",
@@ -47,7 +49,8 @@ def probe_host(cpu: HostCpu, *, root: Path = ROOT, machine: str | None = None) -
     """Profile "local" of this machine.
 
     A hypervisor may hide features that `cpu.mcpu` implies: those are switched off in `mattr`. An ARM core that has no
-    name here stands there as "generic", with the features that it says it has switched on. `threads` heeds the
+    name here stands there as "generic", with the features that it says it has switched on. Tile registers (AMX) are
+    there where the system gives them to this process. `threads` heeds the
     CPU affinity and the cgroup's quota of this process. `root`, `machine`: for tests ("/" and the running kernel's).
     """
     processors = _processors(root)
@@ -56,6 +59,8 @@ def probe_host(cpu: HostCpu, *, root: Path = ROOT, machine: str | None = None) -
     if arm and machine is None and "cpu part" not in first:
         first = _asked(first)
     features = _features(first, arm)
+    if machine is None and root == ROOT and "amx-tile" in features and not gives_tiles():
+        features -= set(_TILES.values())
     hidden = sorted(name for name in cpu.features if _is_relevant(name, arm) and name not in features)
     mcpu = _mcpu(cpu, first, features, arm)
     unnamed = sorted(features & _ARM_EMITTED - cpu.features) if arm and mcpu == UNNAMED else []

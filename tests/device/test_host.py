@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from autofuse.device import host
 from autofuse.device.host import HostCpu, probe_host
 from autofuse.device.profile import require_features, require_measurable
 from autofuse.errors import InputError
@@ -71,6 +72,27 @@ def test_features_that_a_hypervisor_hides_are_switched_off(tmp_path: Path) -> No
     profile = probe_host(ZEN4, root=machine(tmp_path), machine="x86_64")
     assert profile.mattr == ("-avx512f", "-avx512vnni")
     assert profile.lanes == 8
+
+
+def test_tile_registers_that_a_hypervisor_hides_are_switched_off(tmp_path: Path) -> None:
+    """Code for a CPU of that name would run them."""
+    cpu = HostCpu("sapphirerapids", frozenset({"avx2", "amx-tile", "amx-int8", "amx-bf16"}))
+    shown = probe_host(cpu, root=machine(tmp_path, flags=f"{X86_FLAGS} amx_bf16 amx_tile amx_int8"), machine="x86_64")
+    assert {"amx-bf16", "amx-int8", "amx-tile"} <= set(shown.features) and shown.mattr == ()
+    hidden = probe_host(cpu, root=machine(tmp_path), machine="x86_64")
+    assert hidden.mattr == ("-amx-bf16", "-amx-int8", "-amx-tile")
+
+
+@pytest.mark.parametrize("gives", [True, False])
+def test_tile_registers_are_there_if_the_system_gives_them(gives: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the machine that runs the tests, whose flags are made up: it is asked there alone."""
+    monkeypatch.setattr(host, "_processors", lambda _: [{"processor": "0", "flags": f"{X86_FLAGS} amx_tile amx_int8"}])
+    monkeypatch.setattr(host, "gives_tiles", lambda: gives)
+    monkeypatch.setattr(host.platform, "machine", lambda: "x86_64")
+    cpu = HostCpu("sapphirerapids", frozenset({"avx2", "amx-tile", "amx-int8"}))
+    found = probe_host(cpu)
+    assert ("amx-tile" in found.features) == ("amx-int8" in found.features) == gives
+    assert found.mattr == (() if gives else ("-amx-int8", "-amx-tile"))
 
 
 def test_features_are_known_without_asking_llvm(tmp_path: Path) -> None:

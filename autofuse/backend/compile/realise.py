@@ -56,7 +56,7 @@ Write = Callable[[Mapping[str, Any], Assembly, Metadata, Path], None]
 GENERATING, TRANSLATING, WRITING = "generating kernels", "translating kernels to machine code", "writing the library"
 
 _INDEXING = ("Gather", "GatherElements")
-_X86_FEATURES = ("avx", "sse4.", "fma", "f16c", "bmi")
+_X86_FEATURES = ("avx", "sse4.", "fma", "f16c", "bmi", "amx-tile", "amx-int8", "amx-bf16")
 _ARM_FEATURES = ("neon", "fullfp16", "fp16fml", "dotprod", "sve", "i8mm", "bf16")
 
 

@@ -116,6 +116,10 @@ class Family(ABC):
         """Whether what a schedule holds in registers fits them."""
         return True
 
+    def fault(self, schedule: Schedule, target: Target) -> str | None:
+        """Why a target cannot run what a schedule asks for (None: it may)."""
+        return None
+
     def added_bytes(self, case: Case, nest: Nest, schedule: Schedule) -> float:
         """Bytes by which the weights of a nest are larger than the model's."""
         return 0

@@ -8,6 +8,7 @@ from math import log2
 
 from autofuse.device.target import Target
 from autofuse.kernels.families.protocol import Schedule, Values
+from autofuse.kernels.families.registry import families
 from autofuse.kernels.schedule.knobs import canonical, declared_names, fits_registers
 from autofuse.kernels.workload.workload import Workload
 
@@ -59,4 +60,6 @@ def schedule_fault(schedule: object, target: Target) -> str | None:
             return f"{name!r} is no knob"
         if isinstance(value, bool) or not isinstance(value, int | str):
             return f"{name!r} is neither an integer nor a text"
-    return None if fits_registers(schedule, target) else "its tile does not fit the registers"
+    faults = (family.fault(schedule, target) for family in families())
+    lacking = next((fault for fault in faults if fault is not None), None)
+    return lacking or (None if fits_registers(schedule, target) else "its tile does not fit the registers")

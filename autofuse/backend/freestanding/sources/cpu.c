@@ -16,7 +16,7 @@
 
 #if defined(__x86_64__)
 enum { EAX, EBX, ECX, EDX };
-enum { OS_VECTORS = 0x6, OS_AVX512 = 0xe6 }; /* registers that the system keeps: XCR0 */
+enum { OS_VECTORS = 0x6, OS_AVX512 = 0xe6, OS_TILES = 0x60000 }; /* registers that the system keeps: XCR0 */
 
 static const struct {
   const char *name;
@@ -43,6 +43,9 @@ static const struct {
     {"avx512vpopcntdq", 7, 0, ECX, 14, OS_AVX512},
     {"avx512vp2intersect", 7, 0, EDX, 8, OS_AVX512},
     {"avx512fp16", 7, 0, EDX, 23, OS_AVX512},
+    {"amx-bf16", 7, 0, EDX, 22, OS_TILES},
+    {"amx-tile", 7, 0, EDX, 24, OS_TILES},
+    {"amx-int8", 7, 0, EDX, 25, OS_TILES},
     {"avxvnni", 7, 1, EAX, 4, OS_VECTORS},
     {"avx512bf16", 7, 1, EAX, 5, OS_AVX512},
     {"avxifma", 7, 1, EAX, 23, OS_VECTORS},

@@ -51,6 +51,8 @@ class Multiplier:
 
     sums: ClassVar[str] = "int32"
     rows: ClassVar[int] = 1
+    strided: ClassVar[bool] = False
+    """Whether it reads several rows of the left operand, which lie as far apart as any two."""
 
     name: str
     lanes: int
@@ -90,6 +92,10 @@ class Multiplier:
         words = tirx.reinterpret(f"int32x{self.lanes}", numbers)
         flips = tirx.Broadcast(tirx.const(_FLIPS, "int32"), self.lanes)
         return tirx.reinterpret(f"{self.left}x{self.together * self.lanes}", tirx.bitwise_xor(words, flips))
+
+    def whole(self, units: int) -> int:
+        """Steps over the depth, of which it wants so many at least."""
+        return units
 
     @contextmanager
     def known(self) -> Iterator[None]:

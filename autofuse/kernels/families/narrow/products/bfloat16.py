@@ -11,6 +11,7 @@ from autofuse.kernels.families.contraction.form import contraction_form
 from autofuse.kernels.families.narrow.instructions import BFLOAT16_ALGORITHMS, Multiplier, bfloat16_multipliers
 from autofuse.kernels.families.narrow.products.family import KNOBS, NarrowFamily
 from autofuse.kernels.families.narrow.products.form import NarrowContraction
+from autofuse.kernels.families.narrow.tiles import BF16, TILES, bfloat16_tiles
 from autofuse.kernels.families.protocol import Declared, Knob
 from autofuse.kernels.families.windows import window_refusal
 from autofuse.kernels.workload.workload import Workload, WorkloadOperator
@@ -20,11 +21,13 @@ class Bfloat16Family(NarrowFamily):
     """Bfloat16MatMul and Bfloat16Conv: weights are rounded ahead, activations once before the loops."""
 
     name = "bfloat16"
-    algorithms = BFLOAT16_ALGORITHMS
+    algorithms = (*BFLOAT16_ALGORITHMS, TILES)
+    tile_feature = BF16
     knobs: ClassVar[Declared] = {
         "algorithm": Knob(
-            BFLOAT16_ALGORITHMS,
-            "two rows and columns, or two products and their sum, by one instruction, or numbers widened to float32",
+            (*BFLOAT16_ALGORITHMS, TILES),
+            "two rows and columns, or two products and their sum, by one instruction, numbers widened to float32, or "
+            "tiles (AMX)",
         ),
         **KNOBS,
     }
@@ -40,7 +43,7 @@ class Bfloat16Family(NarrowFamily):
 
     def able(self, workload: Workload, product: NarrowContraction, target: Target) -> Mapping[str, Multiplier]:
         """See NarrowFamily."""
-        return bfloat16_multipliers(target)
+        return bfloat16_multipliers(target) | bfloat16_tiles(target)
 
 
 BFLOAT16 = Bfloat16Family()

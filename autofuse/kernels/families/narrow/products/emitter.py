@@ -52,6 +52,7 @@ class NarrowEmitter:
         self.multiplier, self.lanes = multiplier, multiplier.lanes
         self.together = scope.lanes_together(nest, self.lanes)
         self.vectors_total = -(-self.form.columns // self.lanes)
+        self.knobs = knobs
         self.vectors = min(int(knobs["vectors"]), self.vectors_total)
         self.pixels = int(knobs["pixels"])
         self.rows_per_task = divisor_near(prod(self.form.rows), int(knobs["rows_per_task"]))
@@ -63,11 +64,15 @@ class NarrowEmitter:
             self.nests()
 
     def nests(self) -> None:
-        """Operands brought into place, then panels and rows in parallel."""
-        emitter, form = self.emitter, self.form
+        """Operands brought into place, then the loops."""
         self.right = Right(self.operands)
         self.left = Left(self.operands)
         self.row_sums = RowSums(self.left) if self.operands.corrects else None
+        self.loops()
+
+    def loops(self) -> None:
+        """Panels and rows in parallel."""
+        emitter, form = self.emitter, self.form
         grid = (prod(form.batch), self.operands.panels, prod(form.rows) // self.rows_per_task)
         with emitter.parallel(prod(grid)) as task:
             sums = self.registers()
@@ -119,6 +124,20 @@ class NarrowEmitter:
     def clear(self, tile: Tile, held: list[tuple[int, int, Any]]) -> None:
         """Sums start at what zero points take away: that of x times the sums of the columns, those of w the rows'."""
         emitter, lanes = self.emitter, self.lanes
+        starts = self.starts(tile)
+        if self.row_sums is None:
+            for v, _, one in held:
+                emitter.put_vector(one, 0, starts[v], lanes)
+            return
+        rests = self.rests(tile)
+        rows = [emitter.bind(tirx.Broadcast(self.row_sums.at(tile.batch, self.outputs(tile, r)), lanes))
+                for r in range(tile.width)]  # fmt: skip
+        for v, r, one in held:
+            emitter.put_vector(one, 0, starts[v] - rests[v] * rows[r], lanes)
+
+    def starts(self, tile: Tile) -> list[Expr]:
+        """What the sums of each vector start at: what the zero point of x takes away."""
+        emitter, lanes = self.emitter, self.lanes
         starts: list[Expr] = [tirx.Broadcast(tirx.const(0, self.multiplier.sums), lanes)] * tile.vectors
         if self.right.sums is not None:
             zero = emitter.bind(tirx.Broadcast(tirx.const(0, "int32") - self.operands.x_zero(), lanes))
@@ -128,16 +147,15 @@ class NarrowEmitter:
                 )
                 for v in range(tile.vectors)
             ]
+        return starts
+
+    def rests(self, tile: Tile) -> list[Expr]:
+        """What the sums of rows are multiplied by in each vector; none where no zero point of w wants them."""
         if self.row_sums is None:
-            for v, _, one in held:
-                emitter.put_vector(one, 0, starts[v], lanes)
-            return
+            return []
+        emitter = self.emitter
         at = [self.right.sums_offset(tile.batch, tile.panel, v) for v in range(tile.vectors)]
-        rests = [emitter.bind(emitter.vector_at(self.right.rests, offset, lanes)) for offset in at]
-        rows = [emitter.bind(tirx.Broadcast(self.row_sums.at(tile.batch, self.outputs(tile, r)), lanes))
-                for r in range(tile.width)]  # fmt: skip
-        for v, r, one in held:
-            emitter.put_vector(one, 0, starts[v] - rests[v] * rows[r], lanes)
+        return [emitter.bind(emitter.vector_at(self.right.rests, offset, self.lanes)) for offset in at]
 
     def reduce(self, tile: Tile, sums: list[Any]) -> None:
         """Loops over the taps and the depth; those that are one run of memory are one loop."""
@@ -204,12 +222,12 @@ class NarrowEmitter:
         found = self.emitter.vector_at(self.left.buffer, at, width) if width > 1 else self.left.buffer[at]
         return self.multiplier.turned(found) if size > 1 and self.left.flips else found
 
-    def outputs(self, tile: Tile, r: int) -> Index:
+    def outputs(self, tile: Tile, r: Expr) -> Index:
         """Where a pixel of a tile stands in every window."""
         return (*tile.row[: len(self.form.windows) - 1], tile.start + r)
 
-    def deliver(self, tile: Tile, vector: int, r: int, sums: Any) -> None:
-        """The epilogue of one vector of results, in pieces whose tensors are in one piece."""
+    def deliver(self, tile: Tile, vector: int, r: Expr, sums: Any, at: Expr = 0) -> None:
+        """The epilogue of one vector of results, whose sums stand `at`, in pieces whose tensors are in one piece."""
         emitter = self.emitter
         first_column = emitter.simplify((tile.panel * self.vectors + vector) * self.lanes)
         last = tile.last and vector == tile.vectors - 1
@@ -218,10 +236,10 @@ class NarrowEmitter:
             with emitter.vector(min(self.together, valid - first)) as lane:
                 index = self.form.out_index(tile.batch, tile.row, tile.start + r, first_column + first + lane)
                 index = tuple(emitter.simplify(part) for part in index)
-                value = sums[emitter.simplify(first + lane)]
+                value = sums[emitter.simplify(at + first + lane)]
                 if self.right.scales is not None:
-                    at = self.right.sums_offset(tile.batch, tile.panel, vector) + first + lane
-                    value = value * self.right.scales[emitter.simplify(at)]
+                    column = self.right.sums_offset(tile.batch, tile.panel, vector) + first + lane
+                    value = value * self.right.scales[emitter.simplify(column)]
                 if self.form.bias >= 0:
                     value = value + self.scope.read(self.form.bias, self.form.bias_index(index))
                 self.scope.finish(self.nest, index, value)

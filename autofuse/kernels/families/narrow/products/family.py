@@ -7,12 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 
 from autofuse.device.target import Target
+from autofuse.errors import InputError
 from autofuse.kernels.families.contraction.form import Contraction
 from autofuse.kernels.families.contraction.parallel_grid import ParallelGrid
 from autofuse.kernels.families.narrow.instructions import Multiplier, wanted
 from autofuse.kernels.families.narrow.products.emitter import NarrowEmitter
 from autofuse.kernels.families.narrow.products.form import NarrowContraction
 from autofuse.kernels.families.narrow.products.matrices import MatrixEmitter
+from autofuse.kernels.families.narrow.products.tiles import TileEmitter
+from autofuse.kernels.families.narrow.tiles import REGISTERS, TILES, TileMultiplier, tiles_refusal
 from autofuse.kernels.families.protocol import Case, Declared, Family, Guess, Knob, Schedule, Unit, Values, up_to
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
@@ -30,9 +33,14 @@ KNOBS: Declared = {
 
 
 class NarrowFamily(Family):
-    """Products and convolutions of narrow numbers. `algorithms`: names of their instructions, the fastest first."""
+    """Products and convolutions of narrow numbers.
+
+    `algorithms`: names of their instructions, the fastest first; last tiles, which nobody has timed, so that they are
+    never a default. `tile_feature`: what a target has that multiplies by those.
+    """
 
     algorithms: Sequence[str] = ()
+    tile_feature: str
 
     @abstractmethod
     def form(self, workload: Workload, operator: WorkloadOperator, split: int = 1) -> NarrowContraction:
@@ -53,7 +61,7 @@ class NarrowFamily(Family):
         form = product.form
         if knob == "algorithm":
             able = self._able(case.workload, product, case.target)
-            return [value for value in values if value in able]
+            return sorted((value for value in values if value in able), key=TILES.__eq__)
         if knob == "vectors":
             return up_to(values, -(-form.columns // lanes))
         if knob == "pixels":
@@ -63,6 +71,16 @@ class NarrowFamily(Family):
             return _dividing(values, form.windows[-1].outputs) if flat and _is_flat(form) else values[:1]
         rows = prod(form.rows)
         return _dividing(values, rows) if rows > 1 else values[:1]
+
+    def canonical(self, schedule: Guess, knobs: Mapping[str, Values]) -> Guess:
+        """See Family: tiles take as many pixels as they hold."""
+        idle = self.full("pixels") if schedule.get(self.full("algorithm")) == TILES else None
+        return {name: value for name, value in schedule.items() if name != idle}
+
+    def fault(self, schedule: Schedule, target: Target) -> str | None:
+        """See Family."""
+        by_tiles = schedule.get(self.full("algorithm")) == TILES
+        return tiles_refusal(target, self.tile_feature) if by_tiles else None
 
     def guesses(self, case: Case, found: list[Guess]) -> list[Guess]:
         """See Family: threads share rows of the results where they share the panels of columns badly."""
@@ -81,6 +99,8 @@ class NarrowFamily(Family):
     def fits(self, schedule: Schedule, target: Target) -> bool:
         """See Family."""
         vectors, pixels = schedule.get(self.full("vectors")), schedule.get(self.full("pixels"))
+        if schedule.get(self.full("algorithm")) == TILES:
+            return not isinstance(vectors, int) or vectors + 2 <= REGISTERS  # tiles of sums, and two that meet
         if not isinstance(vectors, int) or not isinstance(pixels, int):
             return True
         if target.isa == "neon":  # whose instructions take the numbers of every pixel from lanes of a vector
@@ -96,8 +116,12 @@ class NarrowFamily(Family):
         knobs = knobs | {"rows_per_task": 1} if split > 1 else knobs  # they are cut for the threads to share
         product = self.form(scope.workload, unit.anchor, split)
         able = self._able(scope.workload, plain, scope.emitter.target)
+        if knobs["algorithm"] == TILES and TILES not in able:
+            reason = self.fault(schedule, scope.emitter.target) or "the weights may exceed signed bytes"
+            raise InputError(f"{self.full('algorithm')}: {reason}")
         multiplier = wanted(knobs["algorithm"], able, self.algorithms)
-        emitter = MatrixEmitter if multiplier.rows > 1 else NarrowEmitter
+        tiles = isinstance(multiplier, TileMultiplier)
+        emitter = TileEmitter if tiles else MatrixEmitter if multiplier.rows > 1 else NarrowEmitter
         emitter(scope, unit, product, multiplier, knobs).emit()
 
     def _product(self, workload: Workload, unit: Unit) -> NarrowContraction:

@@ -10,6 +10,7 @@ from autofuse.kernels.families.narrow.depthwise.family import is_taken
 from autofuse.kernels.families.narrow.instructions import ALGORITHMS, Multiplier, multipliers
 from autofuse.kernels.families.narrow.products.family import KNOBS, NarrowFamily
 from autofuse.kernels.families.narrow.products.form import NarrowContraction, integer_form, integer_refusal
+from autofuse.kernels.families.narrow.tiles import INT8, TILES, integer_tiles
 from autofuse.kernels.families.protocol import Declared, Knob, Unit
 from autofuse.kernels.workload.workload import Workload, WorkloadOperator
 
@@ -18,10 +19,12 @@ class IntegerFamily(NarrowFamily):
     """MatMulInteger and ConvInteger: bytes times bytes, summed in int32."""
 
     name = "integer"
-    algorithms = ALGORITHMS
+    algorithms = (*ALGORITHMS, TILES)
+    tile_feature = INT8
     knobs: ClassVar[Declared] = {
         "algorithm": Knob(
-            ALGORITHMS, "one instruction on two rows and columns, or on four, two or one neighbours of the depth"
+            (*ALGORITHMS, TILES),
+            "one instruction on two rows and columns, on four, two or one neighbours of the depth, or on tiles (AMX)",
         ),
         **KNOBS,
     }
@@ -42,7 +45,8 @@ class IntegerFamily(NarrowFamily):
 
     def able(self, workload: Workload, product: NarrowContraction, target: Target) -> Mapping[str, Multiplier]:
         """See NarrowFamily."""
-        found = multipliers(target, product.left_signed(workload))
+        signed = product.left_signed(workload)
+        found = multipliers(target, signed) | integer_tiles(target, signed)
         exact = product.right_is_centred(workload) or product.right_is_constant(workload)
         return {name: one for name, one in found.items() if exact or one.right != "int8"}
 

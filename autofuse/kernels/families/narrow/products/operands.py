@@ -16,7 +16,7 @@ from autofuse.kernels.families.narrow.instructions import SIGN, Multiplier
 from autofuse.kernels.families.narrow.products.form import NarrowContraction
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.tiles import Window
-from autofuse.kernels.tir.emit import Emitter, Expr, Index, const
+from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index, const
 from autofuse.kernels.tir.offsets import delinear, linear
 
 
@@ -35,7 +35,7 @@ class Operands:
     @cached_property
     def units(self) -> int:
         """Steps of the instruction over the depth."""
-        return -(-self.product.form.depth // self.multiplier.together)
+        return self.multiplier.whole(-(-self.product.form.depth // self.multiplier.together))
 
     @cached_property
     def padded_depth(self) -> int:
@@ -136,10 +136,12 @@ class Left:
     def _lies_right(self) -> bool:
         """Whether each step's bytes are neighbours in memory, and no padding is read."""
         form, multiplier = self.form, self.of.multiplier
-        if form.x not in self.scope.ready or form.depth % multiplier.together:
+        if form.x not in self.scope.ready or form.depth != self.of.padded_depth:
             return False
         array = self.scope.arrays[form.x]
         if not self.of.shifts and not (self.of.real and array.half):
+            return False
+        if multiplier.strided and (array.block or type(array) is not Array):
             return False
         if isinstance(form, Product):
             return not array.block
@@ -160,6 +162,11 @@ class Left:
             return 0
         block = self.scope.arrays[self.form.x].block
         return block // self.of.multiplier.together if block and self.form.depth % block == 0 else 0
+
+    @property
+    def pitch(self) -> int:
+        """Numbers in `buffer` from a pixel of a row to the next one, where they are not in blocks."""
+        return self.form.depth if self.in_place else self.form.windows[-1].stride * self.of.padded_depth
 
     def offset(self, batch: Index, outputs: Index, taps: Index, unit: Expr) -> Expr:
         """Where in `buffer` the numbers of one step of the depth stand; `outputs`: of every window."""
