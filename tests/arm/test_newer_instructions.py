@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from autofuse.backend.compile.function import assembly
 from autofuse.device.target import Target
 from autofuse.environment.space import load_space
 from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.loading.load import from_model
 from autofuse.graph.own.rounding import rounded
+from autofuse.kernels.build import build_kernel
 from autofuse.kernels.families.narrow.float16.instructions import float16_multipliers
 from autofuse.kernels.families.narrow.instructions import bfloat16_multipliers, multipliers
 from autofuse.kernels.schedule.guesses import first_schedules
 from autofuse.kernels.schedule.knobs import open_knobs
-from autofuse.kernels.workload.workload import Workload, bind_workload
+from autofuse.kernels.workload.workload import HALF, PLAIN, Workload, bind_workload
 from autofuse.measure.checking.reference import capture
 from autofuse.measure.checking.tolerance import LIMITS
 from autofuse.measure.cluster.farm import BuildFarm
@@ -132,13 +135,17 @@ def tiles(family: str, names: tuple[str, ...]) -> Schedules:
 
 
 def worst(
-    smalls: dict[str, Callable[[], Small]], schedules: Schedules, runner: RemoteRunner, folder: Path
+    smalls: dict[str, Callable[[], Small]],
+    schedules: Schedules,
+    runner: RemoteRunner,
+    folder: Path,
+    layout: str = PLAIN,
 ) -> tuple[float, int]:
-    """(largest error, different kernels) of all models under all schedules; each is right."""
+    """(largest error, different kernels) of all models under all schedules; each is right. `layout`: of the result."""
     requests = []
     for name, make in smalls.items():
         graph, small = from_model(make().model(), name), make()
-        bound = bind_workload(graph, [operator.name for operator in graph.operators], {}, float16=True)
+        bound = bind_workload(graph, [one.name for one in graph.operators], {"y": layout}, float16=True)
         tensors = [output for operator in graph.operators for output in operator.outputs]
         reference = capture(graph, generate_inputs(graph, 0) | dict(small.inputs), folder / str(len(requests)), tensors)
         case, constants = (reference.case(bound),), reference.constants(graph, bound)
@@ -176,6 +183,20 @@ def test_sums_in_bfloat16_are_those_of_float32_up_to_their_rounding(
         error, kernels = worst(BFLOAT16, tiles("bfloat16", names), runner, tmp_path)
     assert error <= TOLERANCE
     assert kernels == len(BFLOAT16) * len(names) * len(TILES)
+
+
+def test_rounding_to_bfloat16_gives_its_bits(newest: EmulatedDevice, target: Target, tmp_path: Path) -> None:
+    """Also of numbers below the normal ones, halfway between two, and without an end."""
+    halfway = (np.arange(0x3F800000, 0x3F800000 + 67 * 0x8000, 0x8000, dtype=np.uint32)).view(np.float32)
+    tiny = np.arange(1, 0x900000, 0x21001, dtype=np.uint32).view(np.float32)
+    odd = np.array([np.inf, -np.inf, 3.4e38, -3.4e38, -0.0, 1.0], np.float32)
+    kinds = {"halfway": halfway, "below the normal ones": np.concatenate([tiny, -tiny]), "without an end": odd}
+    smalls = {name: partial(Small, parsed("h = Cast <to=16> (x); y = Cast <to=1> (h)"), {"x": numbers}, ["y"])
+              for name, numbers in kinds.items()}  # fmt: skip
+    with running(target, newest) as runner:
+        assert worst(smalls, lambda _: [{}], runner, tmp_path, HALF)[0] == 0.0
+    workload = bind_workload(from_model(smalls["halfway"]().model(), "x"), ["Cast_0"], {"y": HALF}).workload
+    assert "bfcvtn" in assembly(build_kernel(workload, {}, target).function, target)
 
 
 def test_float16_is_computed_in_float16_where_the_core_can(

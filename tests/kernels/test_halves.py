@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from autofuse.backend.compile.function import assembly
 from autofuse.device.target import Target
 from autofuse.graph.loading.load import from_model
 from autofuse.graph.own.rounding import bits_of, is_rounded, numbers_of, rounded
@@ -21,7 +23,7 @@ from autofuse.kernels.workload.packing import to_logical, to_physical
 from autofuse.kernels.workload.workload import PLAIN, Value, Workload
 from autofuse.measure.checking.tolerance import compare
 from tests.kernels.conftest import Array, Bench, Small, parsed, real
-from tests.kernels.kernel_sample import ROUNDED, TARGETS
+from tests.kernels.kernel_sample import NEWEST_ARM, ROUNDED, TARGETS
 from tests.kernels.test_bfloat16 import TOO_SMALL, edges, same_bits
 
 PAIR = "h = Cast <to=16> (v); y = Cast <to=1> (h)"
@@ -159,6 +161,15 @@ def test_an_instruction_rounds_where_the_target_has_it(bench: Bench, isa: str) -
     assert ("cvtneps2bf16" in text) == (isa == "avx512")
     older = Target("cascadelake", 16, 32, 2, 32768, 1 << 20)
     assert "cvtneps2bf16" not in code_text(build_kernel(workload, {}, older).function)
+
+
+@pytest.mark.parametrize(("layout", "columns"), [("bf16", 64), ("bf16", 61), ("c8-bf16", 64)])
+def test_newer_arm_cores_round_by_an_instruction(bench: Bench, layout: str, columns: int) -> None:
+    small = Small(parsed(f"v = Relu (x); {PAIR}"), {"x": real(1, 16, 4, columns)}, ["y"])
+    workload = bench.bind(small, {"y": layout}).workload
+    assert "bfcvtn" in assembly(build_kernel(workload, {}, NEWEST_ARM).function, NEWEST_ARM)
+    older = replace(NEWEST_ARM, mattr=("+neon", "-bf16"))
+    assert "bfcvt" not in assembly(build_kernel(workload, {}, older).function, older)
 
 
 @pytest.mark.parametrize("layout", ["bf16", "c8-bf16"])

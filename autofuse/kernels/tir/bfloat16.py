@@ -14,8 +14,10 @@ from autofuse.kernels.tir.features import has_feature
 from autofuse.kernels.tir.math import Bind, Expr
 
 _SHIFT = 16
-_ROUNDING_BITS = {16: 512, 8: 256}
-"""Bits of a vector of float32 by its lanes."""
+_X86_BITS = {16: 512, 8: 256}
+"""Bits of a vector of float32 by its lanes, of those that x86 rounds by one instruction."""
+_ARM_LANES = (4, 8)
+"""Lanes that ARM rounds by one instruction (`bfcvtn`), or by two (`bfcvtn2`)."""
 _HALF, _QUIET, _WITHOUT_SIGN, _INFINITY, _UPPER = 0x7FFF, 0x00400000, 0x7FFFFFFF, 0x7F800000, -0x10000
 
 
@@ -47,28 +49,32 @@ def bits_of(value: Expr, bind: Bind) -> Expr:
 
 def rounds_vectors(target: Target, lanes: int) -> bool:
     """Whether a target rounds vectors of so many float32 numbers by one instruction, see `rounded_vector`."""
-    return lanes in _ROUNDING_BITS and all(has_feature(target, name) for name in ("avx512bf16", "avx512vl"))
+    if target.isa == "neon":
+        return lanes in _ARM_LANES and has_feature(target, "bf16")
+    return lanes in _X86_BITS and all(has_feature(target, name) for name in ("avx512bf16", "avx512vl"))
 
 
 def rounded_vector(numbers: Expr, lanes: int) -> Expr:
     """The 16 bits of each number's nearest bfloat16, where `with_rounding` is around.
 
-    The instruction takes numbers below 2^-126 as 0, as the one that multiplies does.
+    x86's instruction takes numbers below 2^-126 as 0, as the one that multiplies does; ARM's rounds these, too.
     """
     return tirx.call_extern(f"uint16x{lanes}", f"autofuse_bfloat16_round{lanes}", numbers)
 
 
 @contextmanager
-def with_rounding(lanes: int) -> Iterator[None]:
+def with_rounding(target: Target, lanes: int) -> Iterator[None]:
     """Code in which vectors are rounded. TVM has none of bfloat16 for LLVM: a function of LLVM's text makes bits."""
     floats, halves, bits = f"<{lanes} x float>", f"<{lanes} x bfloat>", f"<{lanes} x i16>"
-    name = f"llvm.x86.avx512bf16.cvtneps2bf16.{_ROUNDING_BITS[lanes]}"
+    rounded, declared = f"fptrunc {floats} %x to {halves}", ""
+    if target.isa != "neon":
+        name = f"@llvm.x86.avx512bf16.cvtneps2bf16.{_X86_BITS[lanes]}"
+        rounded, declared = f"call {halves} {name}({floats} %x)", f"declare {halves} {name}({floats})\n"
     text = (
         f"define linkonce_odr {bits} @autofuse_bfloat16_round{lanes}({floats} %x) alwaysinline {{\n"
-        f"  %y = call {halves} @{name}({floats} %x)\n"
+        f"  %y = {rounded}\n"
         f"  %r = bitcast {halves} %y to {bits}\n"
-        f"  ret {bits} %r\n}}\n"
-        f"declare {halves} @{name}({floats})\n"
+        f"  ret {bits} %r\n}}\n{declared}"
     )
     with builder.attr(tirx.IntImm("int32", 0), "pragma_import_llvm", StringImm(text)):
         yield

@@ -153,7 +153,7 @@ class Emitter:
             loop = tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body)
         builder.add_to_parent(loop)
         for numbers, buffer, offset in done.rounded:
-            with bfloat16.with_rounding(extent):
+            with bfloat16.with_rounding(self.target, extent):
                 bits = bfloat16.rounded_vector(self.vector_at(numbers, 0, extent), extent)
                 builder.buffer_store(buffer, bits, [tirx.Ramp(offset, 1, extent)])
 
