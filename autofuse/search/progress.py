@@ -12,18 +12,20 @@ from autofuse.values.arguments import Given
 
 PHASES = ("opening", "baselines", "search", "confirming")
 """What a search does, in this order."""
+SEARCHING_ON = "searching on"
+"""What it does in the last phase, where the finalists were soon decided, until they are measured again."""
 
 
 @dataclass(frozen=True)
 class Progress:
     """A message of a running search, after each candidate and each step between them; seconds and microseconds.
 
-    `phase`: one of `PHASES`; `asking`: the kind of question at hand (budget/agenda.py); `part`: (done, in all) of what
-    it has to do, where that is known; `note`: the thing at hand. `done` of `total` (None: no limit) candidates, of
-    which `ok` and `failed` were measured now and `hits` were known already. `best_us`, `baseline_us`: sums of the
-    groups of the best plan and of the plan without fusion. `rival_us`: ONNX Runtime's time of the whole model here, if
-    it was ever measured. `left_s`: until the end, building and measuring the finalists included (None: there is no end
-    to foresee).
+    `phase`: one of `PHASES`, or `SEARCHING_ON`; `asking`: the kind of question at hand (budget/agenda.py); `part`:
+    (done, in all) of what it has to do, where that is known; `note`: the thing at hand. `done` of `total` (None: no
+    limit) candidates, of which `ok` and `failed` were measured now and `hits` were known already. `best_us`,
+    `baseline_us`: sums of the groups of the best plan and of the plan without fusion. `rival_us`: ONNX Runtime's time
+    of the whole model here, if it was ever measured. `left_s`: until the end, building and measuring the finalists
+    included (None: there is no end to foresee).
     """
 
     phase: str
@@ -46,8 +48,9 @@ class Progress:
     def where(self) -> str:
         """Where the search is, for people: "phase 2 of 4, baselines: 12 of 51", "phase 3 of 4, search of plans"."""
         text = self.phase
-        if self.phase in PHASES:
-            text = f"phase {PHASES.index(self.phase) + 1} of {len(PHASES)}, {text}"
+        if text in (*PHASES, SEARCHING_ON):
+            number = len(PHASES) if text == SEARCHING_ON else PHASES.index(text) + 1
+            text = f"phase {number} of {len(PHASES)}, {text}"
         text += f" of {self.asking}" if self.asking else ""
         return text if self.part is None else f"{text}: {self.part[0]} of {self.part[1]}"
 

@@ -61,11 +61,14 @@ def test_without_a_terminal_there_is_one_line_a_minute_and_one_at_the_end() -> N
             now = float(second)
             view(state(part=(second, 200), elapsed_s=now))
         view(state(asking="plans", elapsed_s=now))
-        view(state(phase="confirming", asking="", elapsed_s=now))
+        for phase in ("confirming", "searching on", "confirming"):
+            view(state(phase=phase, asking="", elapsed_s=now))
     assert [part.partition(";")[0] for part in lines_of(screen)] == [
         "phase 3 of 4, search of schedules: 0 of 200",
         "phase 3 of 4, search of schedules: 60 of 200",
         "phase 3 of 4, search of schedules: 120 of 200",
+        "phase 4 of 4, confirming",
+        "phase 4 of 4, searching on",
         "phase 4 of 4, confirming",
         "done",
     ]

@@ -23,6 +23,7 @@ from autofuse.search.budget.time_budget import (
 )
 from autofuse.search.phases.questions import Search, likely_next, plan_search, questions, try_flips
 from autofuse.search.plans.guide import ADVICE_S
+from autofuse.search.progress import SEARCHING_ON
 from autofuse.search.schedules.evidence import failures_of
 from autofuse.values.names import UNTUNED
 
@@ -39,7 +40,7 @@ def search_all(search: Search, budget: Budget, counted: Budget) -> None:
     standing = search.standing
     if not standing.prepared:
         measure_baselines(search, budget, counted)
-    _enter(search, "search")
+    _enter(search, SEARCHING_ON if standing.phase == "confirming" else "search")
     plans = plan_search(search, counted)
     if plans.unopened:
         try_flips(search, plans, plans.flips(1), counted)
