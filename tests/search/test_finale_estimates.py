@@ -12,6 +12,7 @@ import pytest
 
 from autofuse.search.budget.time_budget import LINK_S, LINKED_KERNEL_S
 from autofuse.search.finals.finale import OBJECTS, Estimates, Opening
+from autofuse.search.schedules.evidence import ENOUGH_TO_TELL, Counts, SearchEvidence
 
 
 def estimates(
@@ -88,3 +89,12 @@ def test_where_times_are_trusted_less_is_kept_for_the_race(tmp_path: Path) -> No
     assert quiet.names == noisy.names == tuple(plans)
     assert quiet.race_s < noisy.race_s / 2
     assert quiet.seconds < noisy.seconds
+
+
+def test_doubts_that_the_database_had_stand_against_the_times_that_it_had() -> None:
+    """A search that goes on in an old database on a quiet machine is not taken for one in noise."""
+    share = SearchEvidence.doubted_share
+    seen: Any = SimpleNamespace(untrusted=set(range(40)), counts=Counts(ok=10, hits=190))
+    assert share.fget is not None and share.fget(seen) == 0.2
+    seen.counts = Counts(ok=ENOUGH_TO_TELL - 1, hits=190)
+    assert share.fget(seen) == 1.0

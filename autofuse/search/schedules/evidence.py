@@ -256,9 +256,10 @@ class SearchEvidence:
 
     @property
     def doubted_share(self) -> float:
-        """Doubted times, those that the database had among them, as a part of the candidates that this run measured; 1
-        while these are too few to tell."""
-        return len(self.untrusted) / self.counts.ok if self.counts.ok >= ENOUGH_TO_TELL else 1.0
+        """Doubted times as a part of all that are known, those that the database had among them; 1 while this run has
+        measured too few to tell."""
+        counts = self.counts
+        return len(self.untrusted) / (counts.ok + counts.hits) if counts.ok >= ENOUGH_TO_TELL else 1.0
 
     def share(self, search: WorkloadSearch, schedule: Schedule) -> None:
         """A new best is a good guess for workloads with the same anchor."""
