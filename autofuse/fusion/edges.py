@@ -23,13 +23,6 @@ from autofuse.graph.model import Graph, Operator
 MOVES = frozenset({"Concat", "Slice", "Split", "Pad", "CenterCropPad"})
 """Copies: planned as reorganize."""
 
-_EXPENSIVE = """
-    Acos Acosh Asin Asinh Atan Atanh BiasGelu Celu Cos Cosh Elu Erf Exp FastGelu Gelu Log Mish Mod Pow Selu Sigmoid
-    Sin Sinh Softplus SwiGLU Swish Tan Tanh
-"""
-EXPENSIVE = frozenset(_EXPENSIVE.split())
-"""Pointwise operators that cost ten operations or more an element: recomputing them below a broadcast can lose."""
-
 _READ_ONCE = """
     ArgMax ArgMin CumProd CumSum GlobalAveragePool GlobalLpPool GlobalMaxPool GroupNormalization Hardmax
     InstanceNormalization LayerNormalization LogSoftmax LpNormalization MeanVarianceNormalization RMSNormalization

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -225,3 +226,35 @@ def test_batch_normalisation_is_ours_also_when_it_trains(bench: Bench) -> None:
         for name, nodes in BATCHES.items()
     }
     assert owned == {"training": True, "inference": True}
+
+
+CHAIN = "a = Exp (x); b = Mul (a, w); c = Tanh (b); d = Add (c, v); y = Erf (d)"
+FORKED = "a = Exp (x); b = Tanh (a); c = Mul (b, w); d = Sigmoid (c); e = Add (a, v); y = Mul (d, e)"
+SPACES = [(1, 8, 7, 9), (2, 16, 5, 5), (1, 8, 31, 33)]
+
+
+@pytest.mark.parametrize("text", [CHAIN, FORKED])
+@pytest.mark.parametrize("shape", SPACES)
+@pytest.mark.parametrize("vectors", [2, 8])
+def test_functions_of_several_vectors_side_by_side_agree(
+    bench: Bench, text: str, shape: tuple[int, ...], vectors: int
+) -> None:
+    """Whatever is read beside the map: all of it, a number a channel, a row, one number; in rows or in blocks."""
+    channels, width = shape[1], shape[3]
+    others = [shape, (1, channels, 1, 1), (1, 1, 1, width), (), (shape[2], width)]
+    for beside, layouts in product(others, ({}, {"x": "c8", "y": "c8"}, {"x": "c8"})):
+        inputs = {"x": real(*shape), "w": real(*beside, seed=1), "v": real(*shape, seed=2)}
+        bench.check(Small(parsed(text), inputs, ["y"]), layouts, {"elementwise.vectors": vectors})
+
+
+@pytest.mark.parametrize("vectors", [1, 8])
+def test_functions_behind_and_before_moves_agree(bench: Bench, vectors: int) -> None:
+    """Neighbours that do not stay neighbours are computed in rows as they were."""
+    texts = (
+        "a = Exp (x); b = Transpose <perm=[0, 2, 1]> (a); y = Tanh (b)",
+        "a = Exp (x); b = Tanh (x); y = Concat <axis=1> (a, b)",
+        "a = Exp (x); b = Tanh (a); c = Greater (b, x); y = Not (c)",
+        "a = Exp (x); b = Tanh (a); y = Cast <to=7> (b)",
+    )
+    for text, shape in product(texts, ((2, 9, 21), (2, 16, 40))):
+        bench.check(Small(parsed(text), {"x": real(*shape)}, ["y"]), {}, {"elementwise.vectors": vectors})

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from autofuse.fusion.edges import EXPENSIVE, MOVES, Edge, Edges, reads_once
+from autofuse.fusion.edges import MOVES, Edge, Edges, reads_once
 from autofuse.fusion.planner.sites import EdgeSite
 from autofuse.fusion.relation import Relation, combined, relation
-from autofuse.graph.mapping import MappingType
+from autofuse.graph.mapping import EXPENSIVE, MappingType
 from autofuse.graph.model import Graph, Operator
 
 KEEP, FUSE, MERGE = "keep", "fuse", "merge"

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 from typing import ClassVar
 
+from autofuse.graph.mapping import EXPENSIVE
 from autofuse.kernels.families.protocol import Case, Declared, Family, Knob, Schedule, Unit, Values
 from autofuse.kernels.families.transposes import MoveEmitter, move_of
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
+from autofuse.kernels.nest.quantization import TAKEN as QUANTIZATION
+from autofuse.kernels.nest.scalar import SCALAR
 from autofuse.kernels.nest.tiles import MIN_TASK_ELEMENTS, tiles_per_task
 from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index
 from autofuse.kernels.tir.offsets import delinear
 from autofuse.kernels.workload.workload import Workload
 
 Knobs = Mapping[str, int | str]
+BY_AXIS = frozenset({*QUANTIZATION, "BatchNormalization"})
+"""Elementwise operators that read some inputs by one axis of the result."""
+ROW = 8
+"""Steps of a row, at least, where rows can be joined: what fills no step of several vectors costs as much as one."""
 
 
 class ElementwiseEmitter:
-    """Walks the physical order of the first result; `vectors`: vectors a step, `tasks`: parallel chunks."""
+    """Walks the physical order of the first result; `vectors`: vectors a step, `tasks`: parallel chunks.
+
+    A chain of functions waits for its own results: a core looks ahead over one or two vectors of it. Several vectors a
+    step, operator by operator, hide that.
+    """
 
     def __init__(self, scope: Scope, nest: Nest, knobs: Knobs) -> None:
         self.scope, self.nest, self.knobs = scope, nest, knobs
@@ -27,6 +38,8 @@ class ElementwiseEmitter:
         self.shape = nest.space
         first = nest.stores[0] if nest.start < 0 else nest.start
         self.block = self._block(first)
+        self.reads = leaves(scope, nest)
+        self.vectors = int(knobs["vectors"]) if is_long(scope.workload) else 1
 
     def _block(self, value: int) -> int:
         """The channel block to walk in: that of the result, or of what is read."""
@@ -54,13 +67,18 @@ class ElementwiseEmitter:
         per_task = tiles_per_task(outer, int(self.knobs["tasks"]), inner)
         with emitter.parallel(outer // per_task) as task, emitter.serial(per_task) as step:
             base = (task * per_task + step) * inner
-            full, rest_elements = divmod(inner, lanes)
-            if full:
-                with emitter.serial(full) as vector, emitter.vector(lanes) as lane:
-                    self.point(self.logical(base, vector * lanes + lane, extents, physical))
-            if rest_elements:
-                with emitter.vector(rest_elements) as lane:
-                    self.point(self.logical(base, full * lanes + lane, extents, physical))
+            for first, count, width in self._spans(inner, lanes):
+                with emitter.serial(count) as vector, emitter.vector(width) as lane:
+                    self.point(self.logical(base, first + vector * width + lane, extents, physical))
+
+    def _spans(self, inner: int, lanes: int) -> Iterator[tuple[int, int, int]]:
+        """(first element, how many, elements of each): a row in steps of several vectors, of one, and a rest."""
+        first = 0
+        for width in dict.fromkeys((lanes * self.vectors, lanes, max(1, inner % lanes))):
+            count = (inner - first) // width
+            if count:
+                yield first, count, width
+            first += count * width
 
     def _inner(self, extents: tuple[int, ...]) -> int:
         """Elements of a contiguous inner row: the last dimensions, until a few vectors are filled."""
@@ -68,7 +86,27 @@ class ElementwiseEmitter:
         while dimension > 0 and inner < self.emitter.lanes * 2 and not self.block:
             dimension -= 1
             inner *= extents[dimension]
+        wanted = ROW * self.emitter.lanes * self.vectors
+        while dimension > 0 and inner < wanted and self._alike(dimension - 1, extents):
+            dimension -= 1
+            inner *= extents[dimension]
         return inner
+
+    def _alike(self, dimension: int, extents: tuple[int, ...]) -> bool:
+        """Whether all that is read lies in memory as the result does from a dimension of it on, or is one number there,
+        and nothing is moved: then rows may be joined, and vectors lie across their ends."""
+        if self.reads is None:
+            return False
+        rank = len(extents) - dimension - (1 if self.block else 0)
+        for value in self.reads:
+            shape, array = self.scope.shape(value), self.scope.arrays.get(value)
+            tail = ((1,) * (len(self.shape) - len(shape)) + shape)[-rank:] if rank else ()
+            block = array.block if array is not None else 0
+            if prod(shape) > 1 and (block != self.block or (self.block and shape != self.shape)):
+                return False
+            if tail != self.shape[-rank:] and prod(tail) > 1:
+                return False
+        return True
 
     def logical(self, base: Expr, inner: Expr, extents: tuple[int, ...], physical: Array) -> Index:
         """Logical index of element `inner` of the row that starts at `base`."""
@@ -91,20 +129,53 @@ class ElementwiseEmitter:
                 self.emitter.store(scope.arrays[value], index, result)
 
 
+def leaves(scope: Scope, nest: Nest) -> tuple[int, ...] | None:
+    """What stands in memory and is read by a nest of nothing but elementwise operators; None where it has others."""
+    operators = [operator for operator, _ in nest.epilogue]
+    inside = {value for operator in operators for value in operator.outputs}
+    waiting = [nest.start] if nest.start >= 0 else list(nest.stores)
+    waiting += [value for operator in operators for value in operator.inputs if value not in inside]
+    found: dict[int, None] = {}
+    seen: set[int] = set()
+    while waiting:
+        value = waiting.pop()
+        if value < 0 or value in seen:
+            continue
+        seen.add(value)
+        operator = None if value in scope.ready else scope.producer.get(value)
+        if operator is None:
+            found[value] = None
+        else:
+            operators.append(operator)
+            waiting += operator.inputs
+    plain = all(operator.op_type in SCALAR and operator.op_type not in BY_AXIS for operator in operators)
+    return tuple(found) if plain else None
+
+
+def is_long(workload: Workload) -> bool:
+    """Whether several functions may be computed one after another."""
+    return sum(operator.op_type in EXPENSIVE for operator in workload.operators) > 1
+
+
 class Elementwise(Family):
     """Nests without an anchor."""
 
     name = "elementwise"
-    knobs: ClassVar[Declared] = {"tasks": Knob((8, 2, 32), "parallel chunks of an elementwise loop")}
+    knobs: ClassVar[Declared] = {
+        "tasks": Knob((8, 2, 32), "parallel chunks of an elementwise loop"),
+        "vectors": Knob((8, 4, 2, 1), "vectors side by side in a chain of functions"),
+    }
 
     def takes(self, workload: Workload, unit: Unit) -> bool:
         """See Family."""
         return isinstance(unit, Nest) and unit.anchor is None
 
     def useful(self, case: Case, unit: Unit, knob: str, values: Values) -> Iterable[int | str]:
-        """See Family: as many tasks as have enough to do."""
+        """See Family: as many tasks as have enough to do, and several vectors of what waits for itself."""
         assert isinstance(unit, Nest)
         size = prod(unit.space)
+        if knob == "vectors":
+            return values if is_long(case.workload) else values[:1]
         return [value for value in values if isinstance(value, int) and size >= MIN_TASK_ELEMENTS * value]
 
     def emit(self, scope: Scope, unit: Unit, schedule: Schedule) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from tvm import tirx
 
+from autofuse.kernels.families.elementwise import is_long
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.tir.emit import Emitter, Expr, Index, const
@@ -63,6 +64,7 @@ class ReductionEmitter:
         self.axes = reduced_axes(scope.workload, nest.anchor)
         self.kept = tuple(axis for axis in range(len(self.shape)) if axis not in self.axes)
         self.first, self.contribute, self.fold = REDUCE[nest.anchor.op_type]
+        self.beside = CHAINS * 2 if is_long(scope.workload) else CHAINS
 
     def emit(self) -> None:
         """Emits the whole nest."""
@@ -72,11 +74,14 @@ class ReductionEmitter:
         else:
             self.over_kept(lane_axis)
 
-    def _lane_axis(self) -> int | None:
+    def _blocked(self) -> int:
+        """Channels of a block of what is reduced, or is read to compute it; 0 where there are no blocks."""
         array = self.scope.arrays.get(self.x)
         blocked = array.block if array else 0
-        blocked = blocked or max((v.block for v in self.scope.workload.values if v.shape == self.shape), default=0)
-        if blocked and 1 in self.kept:
+        return blocked or max((v.block for v in self.scope.workload.values if v.shape == self.shape), default=0)
+
+    def _lane_axis(self) -> int | None:
+        if self._blocked() and 1 in self.kept:
             return 1
         last = len(self.shape) - 1
         return last if last in self.kept and self.shape[last] >= self.emitter.lanes else None
@@ -104,9 +109,26 @@ class ReductionEmitter:
                     return self.contribute(self.scope.read(self.x, at(lane, reduced)))
 
                 count = prod(self.shape[axis] for axis in self.axes)
-                total = fold_columns(self.scope, count, width, self.first, element, self.fold)
+                total = self._columns(count, width, element)
                 with emitter.vector(width) as lane:
                     self.finish(at(lane, (0,) * len(self.axes)), total[lane])
+
+    def _columns(self, count: int, width: int, element: Callable[[Expr, Expr], Expr]) -> Any:
+        """The folds of `width` lanes; neighbours of a block, which follow each other in memory, side by side."""
+        emitter, side = self.emitter, self.beside
+        if self._blocked() != width or count < side:
+            return fold_columns(self.scope, count, width, self.first, element, self.fold)
+
+        def spread(k: Expr, lane: Expr) -> Expr:
+            return element(emitter.simplify(k * side + lane // width), emitter.simplify(lane % width))
+
+        done = count // side * side
+        total = fold_columns(self.scope, count // side, side * width, self.first, spread, self.fold)
+        across(emitter, total, 1, side * width, self.fold, width)
+        for k in range(done, count):
+            with emitter.vector(width) as lane, self.scope.point():
+                emitter.put(total, lane, self.fold(total[lane], element(k, lane)))
+        return total
 
     def over_reduced(self) -> None:
         """Lanes over what is reduced: partial results, then one horizontal fold."""
@@ -121,7 +143,7 @@ class ReductionEmitter:
                 index_tuple = tuple(emitter.simplify(index[axis]) for axis in range(len(self.shape)))
                 return self.contribute(self.scope.read(self.x, index_tuple))
 
-            total = fold_row(self.scope, prod(extents), self.first, element, self.fold)
+            total = fold_row(self.scope, prod(extents), self.first, element, self.fold, self.beside)
             index = position | dict.fromkeys(self.axes, 0)
             self.finish(tuple(index[axis] for axis in range(len(self.shape))), total)
 
@@ -139,7 +161,8 @@ class ReductionEmitter:
 
 
 CHAINS = 4
-"""Independent partial results, so that the latency of the fold is hidden."""
+"""Independent partial results, so that the latency of the fold is hidden; twice as many where functions are computed
+ahead of it (see `autofuse.kernels.families.elementwise`)."""
 STRETCH = 16
 """Steps of a chain that are folded by themselves before they meet the whole, at least: a register that takes thousands
 of numbers of about one size rounds most of them the same way (the mean of 3,136 near 0.57 was off by 4e-5 of it)."""
@@ -150,7 +173,7 @@ def fold_columns(
 ) -> Any:
     """`width` folds side by side, of element(0, lane) ... element(count - 1, lane) each; where they lie."""
     emitter = scope.emitter
-    chains = min(CHAINS, count)
+    chains = min(CHAINS if width <= emitter.lanes else 1, count)
     total, partial = emitter.scratch(width), emitter.scratch(max(1, chains) * width)
 
     def start(memory: Any, at: Expr) -> None:
@@ -189,30 +212,35 @@ def _stretches(steps: int) -> Iterator[tuple[int, int, int]]:
         yield full * length, 1, rest
 
 
-def fold_row(scope: Scope, count: int, first: float, element: Callable[[Expr], Expr], fold: Fold) -> Expr:
-    """The fold of element(0) ... element(count - 1): in vector lanes, then across them."""
+def fold_row(scope: Scope, count: int, first: float, element: Callable[[Expr], Expr], fold: Fold, beside: int) -> Expr:
+    """The fold of element(0) ... element(count - 1): in lanes of vectors `beside` each other, then across them."""
     emitter, lanes = scope.emitter, scope.emitter.lanes
     total = emitter.scratch(1)
     emitter.put(total, 0, const(first, "float32"))
-    full, rest = divmod(count, lanes)
-    if full:
-        partial = fold_columns(
-            scope, full, lanes, first, lambda k, lane: element(emitter.simplify(k * lanes + lane)), fold
-        )
-        across(emitter, partial, 1, lanes, fold)
-        emitter.put(total, 0, fold(total[0], partial[0]))
-    for k in range(full * lanes, full * lanes + rest):
+    done = 0
+    for width in dict.fromkeys((beside * lanes, lanes)):
+        steps = (count - done) // width
+        if steps:
+
+            def taken(k: Expr, lane: Expr, width: int = width, done: int = done) -> Expr:
+                return element(emitter.simplify(done + k * width + lane))
+
+            partial = fold_columns(scope, steps, width, first, taken, fold)
+            across(emitter, partial, 1, width, fold)
+            emitter.put(total, 0, fold(total[0], partial[0]))
+        done += steps * width
+    for k in range(done, count):
         with scope.point():
             emitter.put(total, 0, fold(total[0], element(k)))
     return emitter.bind(total[0])
 
 
-def across(emitter: Emitter, partial: Any, chains: int, lanes: int, fold: Fold) -> None:
-    """Folds chains, then halves of the lanes, into element 0: a tree, since a scalar chain would wait on itself."""
+def across(emitter: Emitter, partial: Any, chains: int, lanes: int, fold: Fold, down_to: int = 1) -> None:
+    """Folds chains, then halves of the lanes, into the first ones: a tree, for a chain would wait on itself."""
     for chain in range(1, chains):
         with emitter.vector(lanes) as lane:
             emitter.put(partial, lane, fold(partial[lane], partial[chain * lanes + lane]))
-    while lanes > 1:
+    while lanes > down_to:
         lanes //= 2
         with emitter.vector(lanes) as lane:
             emitter.put(partial, lane, fold(partial[lane], partial[lanes + lane]))
