@@ -155,19 +155,25 @@ def test_two_sizes_are_right_together(driver: Path, tmp_path: Path) -> None:
             np.testing.assert_allclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE, err_msg=name)
 
 
-def test_caches_lie_with_the_caller(driver: Path, tmp_path: Path) -> None:
-    model = written(tmp_path / "decoder.onnx", Decoder(masks=("causal", "padding"), layers=1))
-    built(model, "past", 0, 12, caches={"present*": "past*"})
+@pytest.mark.parametrize("batch", [1, 3])
+def test_caches_lie_with_the_caller(driver: Path, tmp_path: Path, batch: int) -> None:
+    form = Decoder(masks=("causal", "padding"), layers=1, batched=batch > 1)
+    model = written(tmp_path / "decoder.onnx", form)
+    sizes = {"batch": (1, 4), "past": (0, 12)} if batch > 1 else {"past": (0, 12)}
+    built_over(model, sizes, caches={"present*": "past*"})
     session = api.Session(model.with_suffix(".so"))
     own = [one.name for one in session.get_inputs()]
     every = [spec.name for spec in session.metadata.inputs]
     none = np.zeros(0, np.uint8)
-    feeds = {size: {name: step_inputs(model, size)[name] for name in own} for size in range(13)}
-    given = {size: [feeds[size].get(name, none) for name in every] for size in feeds}
-    assert run(driver, model.with_suffix(".so"), tmp_path, given) == ["past 0 12"]
+    feeds = {size: {name: step_inputs(model, size, batch=batch)[name] for name in own} for size in range(13)}
+    points = {size: f"{batch}x{size}" if batch > 1 else str(size) for size in feeds}
+    given = {points[size]: [feeds[size].get(name, none) for name in every] for size in feeds}
+    assert run(driver, model.with_suffix(".so"), tmp_path, given) == [
+        f"{name} {low} {high}" for name, (low, high) in sizes.items()
+    ]
     for size in feeds:
         wanted = session.run(None, feeds[size])[0]
-        found = np.frombuffer((tmp_path / f"{size}.0.out").read_bytes(), wanted.dtype).reshape(wanted.shape)
+        found = np.frombuffer((tmp_path / f"{points[size]}.0.out").read_bytes(), wanted.dtype).reshape(wanted.shape)
         np.testing.assert_allclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE, err_msg=f"past {size}")
 
 

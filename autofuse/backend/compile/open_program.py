@@ -116,7 +116,8 @@ def build_open_library(
     rows = [_row(symbol, part.groups[position]) for position, symbol in assembled.symbols]
     whole = part.opened.at(part.size.high)
     wide = {given: replace(whole.tensors[name], name=given) for name, given in part.caches.items()}
-    tensors = {**whole.tensors, **wide, **several_at_most(part, whole)}
+    whole = replace(whole, tensors={**whole.tensors, **wide})
+    tensors = {**whole.tensors, **several_at_most(part, whole)}
     largest = replace(whole, inputs=_given(part), outputs=_returned(part), tensors=tensors)
     program = describe_program(largest, assembled, rows, part.plan_key, part.plan_tier)
     made = describe_library([replace(program, opened=_spec(part))], assembly, target, threads)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from autofuse.backend.container.container import ALIGNMENT
 from autofuse.backend.container.metadata import InputSpec, Program
+from autofuse.backend.container.open_spec import SizeSpec
 from autofuse.backend.library.runtime import boolean_tensor, empty_tensor
 from autofuse.errors import InputError
 from autofuse.graph.own.rounding import rounded
@@ -147,21 +148,30 @@ def example(spec: InputSpec, generator: np.random.Generator) -> Array:
 
 
 class Caches:
-    """What a library keeps between calls, of one sequence: tensors that each call reads, and extends in place.
+    """What a library keeps between calls: tensors that each call reads, and extends in place.
 
     `symbol`: the size that says their length; `size`: the rows that each has. `caches["past.0.key"]` are these, as a
-    view that the next call does not change.
+    view that the next call does not change. `several`: the size that says how many sequences there are, "" where that
+    is not open; `sequences`: those that have rows, all of them as many. Where caches are empty, the next call may have
+    any number of sequences, afterwards just so many.
     """
 
     def __init__(self, program: Program) -> None:
         opened = program.opened
         assert opened is not None
         places = zip(program.inputs, opened.inputs, strict=True)
-        known = {spec.name: (spec, axes[0]) for spec, axes in places if axes}
+        known = {spec.name: (spec, axes) for spec, axes in places if axes}
         self.names = opened.kept
-        self._axes = {name: known[name][1].axis for name in self.names}
+        rows = {name: next(one for one in known[name][1] if one.more) for name in self.names}
+        along = rows[self.names[0]]
+        self._axes = {name: one.axis for name, one in rows.items()}
+        self._each = {
+            name: (one.axis, one.factor) for name in self.names for one in known[name][1] if one.size != along.size
+        }
         self._whole = {name: aligned_zeros(known[name][0]) for name in self.names}
-        along = known[self.names[0]][1]
+        counts = [size for number, size in enumerate(opened.sizes) if number != along.size]
+        self._counted = counts[0] if counts else SizeSpec("", 1, 1)
+        self.several, self.sequences = self._counted.name, self._counted.low
         self._added, self._high, self.symbol = along.more, opened.sizes[along.size].high, opened.names[along.size]
         self._lock = threading.Lock()
         self.size = 0
@@ -169,34 +179,60 @@ class Caches:
     def __getitem__(self, name: str) -> Array:
         if name not in self._whole:
             raise InputError(f"the library has no cache {name!r}; its caches: {', '.join(self.names)}")
-        return self._rows(name, self.size)
+        return self._rows(name, self.size, self.sequences)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The open sizes that the next call has; the number of sequences only where they have rows."""
+        found = {self.symbol: self.size}
+        return {**found, self.several: self.sequences} if self.several and self.size else found
 
     def fill(self, rows: Mapping[str, Any]) -> None:
         """Takes the rows of all caches, as a model of the prompt gives them. InputError where they do not fit."""
         arrays = {name: as_array(rows[name]) for name in self.names if name in rows}
         if arrays.keys() != rows.keys() or len(arrays) < len(self.names):
             raise InputError(f"fill the caches all together, and nothing else: {', '.join(self.names)}")
-        axis = self._axes[self.names[0]]
-        size = arrays[self.names[0]].shape[axis] if arrays[self.names[0]].ndim > axis else 0
+        first, axis = arrays[self.names[0]], self._axes[self.names[0]]
+        size = first.shape[axis] if first.ndim > axis else 0
+        sequences = self._sequences_of(self.names[0], first)
         for name, array in arrays.items():
             wanted = self._whole[name]
-            shape = (*wanted.shape[: self._axes[name]], size, *wanted.shape[self._axes[name] + 1 :])
-            if array.shape != shape or array.dtype != wanted.dtype or size > self._high + self._added:
+            fits = size <= self._high + self._added and not self._counted.refusal(sequences)
+            if array.shape != self._shape(name, size, sequences) or array.dtype != wanted.dtype or not fits:
                 raise InputError(
                     f"cache {name!r}: {array.dtype.name} of shape {array.shape} does not fit into {wanted.dtype.name} "
                     f"of shape {wanted.shape}, or not beside the others"
                 )
         with self._lock:
             for name, array in arrays.items():
-                self._rows(name, size)[...] = array
-            self.size = size
+                self._rows(name, size, sequences)[...] = array
+            self.size, self.sequences = size, sequences
 
-    def keep(self, size: int) -> None:
-        """Forgets all rows but the first ones; all of them for 0, where a new sequence begins."""
+    def keep(self, size: int, sequences: Sequence[int] | None = None) -> None:
+        """Forgets all rows but the first ones; all of them for 0, where new sequences begin.
+
+        `sequences`: numbers of those that stay, in their new order; one may stand there several times, as beams of a
+        search do. All as they are, if None. InputError for a number that is not there.
+        """
         with self._lock:
             if not 0 <= size <= self.size:
                 raise InputError(f"the caches have {self.size} rows; {size} cannot be kept")
+            if sequences is not None:
+                self._reorder(size, list(sequences))
             self.size = size
+
+    def _reorder(self, size: int, sequences: list[int]) -> None:
+        wrong = [number for number in sequences if not 0 <= number < self.sequences]
+        if wrong or self._counted.refusal(len(sequences)):
+            raise InputError(
+                f"the caches have {self.sequences} sequences, and the library takes {self._counted}: {sequences} "
+                "cannot be kept"
+            )
+        for name, (axis, factor) in self._each.items():
+            rows = self._rows(name, size, self.sequences)
+            places = [number * factor + one for number in sequences for one in range(factor)]
+            self._rows(name, size, len(sequences))[...] = np.take(rows, places, axis)
+        self.sequences = len(sequences)
 
     @contextmanager
     def extended(self) -> Iterator[None]:
@@ -205,20 +241,44 @@ class Caches:
             yield
             self.size += self._added
 
-    def given(self) -> dict[str, Array]:
-        """The inputs of a call: memory of a longer tensor that says to be of this call's size. Its kernels know where
-        the rows of the longer one lie."""
+    def given(self, sequences: int | None = None) -> dict[str, Array]:
+        """The inputs of a call of so many sequences: memory of a longer tensor that says to be of this call's size. Its
+        kernels know where the rows of the longer one lie. InputError where the caches are full, or have rows of another
+        number of sequences."""
         if self.size > self._high:
             raise InputError(
                 f"the caches are full: {self.symbol} is {self.size}, the library takes {self._high} at most: forget "
                 f"some (keep), or compile it with a wider range, --sizes {self.symbol}=LOW:HIGH"
             )
+        if sequences is not None:
+            refusal = self._counted.refusal(sequences)
+            if refusal:
+                raise InputError(refusal)
+            if self.size and sequences != self.sequences:
+                raise InputError(
+                    f"{self.several} is {sequences}, but the caches have rows of {self.sequences} sequences: say which "
+                    "of them go on (caches.keep(size, sequences)), or begin new ones (caches.keep(0))"
+                )
+            self.sequences = sequences
         made = {}
         for name, whole in self._whole.items():
-            axis = self._axes[name]
-            shape = (*whole.shape[:axis], self.size + self._added, *whole.shape[axis + 1 :])
+            shape = self._shape(name, self.size + self._added, self.sequences)
             made[name] = whole.reshape(-1)[: math.prod(shape)].reshape(shape)
         return made
 
-    def _rows(self, name: str, size: int) -> Array:
-        return self._whole[name][(slice(None),) * self._axes[name] + (slice(0, size),)]
+    def _shape(self, name: str, size: int, sequences: int) -> tuple[int, ...]:
+        """The shape of a cache with so many rows of so many sequences."""
+        found = list(self._whole[name].shape)
+        found[self._axes[name]] = size
+        if name in self._each:
+            axis, factor = self._each[name]
+            found[axis] = factor * sequences
+        return tuple(found)
+
+    def _sequences_of(self, name: str, array: Array) -> int:
+        """How many sequences an array that is to be a cache has."""
+        axis, factor = self._each.get(name, (0, 0))
+        return array.shape[axis] // factor if factor and array.ndim > axis else self.sequences
+
+    def _rows(self, name: str, size: int, sequences: int) -> Array:
+        return self._whole[name][tuple(slice(0, extent) for extent in self._shape(name, size, sequences))]

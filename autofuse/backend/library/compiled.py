@@ -150,7 +150,7 @@ class Library:
         if unknown:
             raise InputError(f"--sizes: the library has no open size {unknown[0]!r}; its open sizes: {listed(known)}")
         if opened is not None:
-            now = {self.caches.symbol: self.caches.size} if self.caches else {}
+            now = self.caches.sizes if self.caches else {}
             shapes = opened.input_shapes(specs, {**now, **sizes})
             specs = tuple(replace(spec, shape=shape) for spec, shape in zip(specs, shapes, strict=True))
         return [spec for spec in specs if spec.name not in self._kept_names]
@@ -225,7 +225,9 @@ class Library:
         """(program, its inputs, what to keep of its outputs: None for all)."""
         arrays = self._given(inputs)
         if self.caches is not None:
-            known = {**dict(zip(self._names, arrays, strict=True)), **self.caches.given()}
+            given = dict(zip(self._names, arrays, strict=True))
+            several = self.sizes_of(given).get(self.caches.several) if self.caches.several else None
+            known = {**given, **self.caches.given(several)}
             arrays = [known[spec.name] for spec in self.metadata.inputs]
         number = self._exact.get(tuple([array.shape for array in arrays]))
         cuts = None

@@ -91,7 +91,7 @@ class Session:
 
     @property
     def caches(self) -> Caches | None:
-        """What the library keeps between calls, of one sequence; None where it was compiled without `caches`."""
+        """What the library keeps between calls; None where it was compiled without `caches`."""
         return self._library.caches if isinstance(self._library, Library) else None
 
     def get_providers(self) -> list[str]:

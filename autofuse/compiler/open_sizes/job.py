@@ -28,8 +28,7 @@ from autofuse.compiler.open_sizes.tiles import open_report, require_own, require
 from autofuse.compiler.plan_ladder import FoundPlan, find_plan
 from autofuse.compiler.report import HIT, RULE, TILE, CompileReport, GroupReport
 from autofuse.compiler.schedule_ladder import Found, Ladder
-from autofuse.errors import InputError
-from autofuse.graph.loading.given.sizes import OpenSize, open_ones
+from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.graph.transform.open_sizes.attention import with_own_operators
 from autofuse.graph.transform.open_sizes.caches import Caches, paired
 from autofuse.graph.transform.open_sizes.open_graph import (
@@ -76,7 +75,6 @@ def compile_open(
         check_form(form, output, read_files(context, model, output, plan), context.environment.target)
     if key is not None:
         private_key(key)
-    _check_several(sizes, caches or {})
     read = read_open(model, given, sizes, told)
     told(LOOKING_UP, 0, 1)
     chosen = find_plan(context, read.opened.graph, read.sha256, plan)
@@ -89,13 +87,6 @@ def compile_open(
         )  # fmt: skip
     report = _report(context, model, output, part, chosen, found, time.monotonic() - started)
     return with_files(report, form, output, write)
-
-
-def _check_several(sizes: Sequence[OpenSize], caches: Caches) -> None:
-    """InputError for what a library with two open sizes cannot be."""
-    names = " and ".join(size.name for size in open_ones(sizes))
-    if len(open_ones(sizes)) > 1 and caches:
-        raise InputError(f"--cache: a library keeps the caches of one sequence; fix one of {names}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -70,13 +70,14 @@ def append_kernel(
     def emit_append(given: Arguments, _constants: Constants) -> None:
         emitter = Emitter(target)
         size = _bound(emitter, given.count * rows[made].factor * inner, most * inner)
-        written, fresh = given.one[past].flat(prod(shape)), given.one[new].flat(outer * added * inner)
-        with emitter.serial(outer) as head:
-            begin = head * (shape[axis] * inner) + size
-            _copy(emitter, fresh, head * (added * inner), written, begin, added * inner)
+        with given.each() as arguments:
+            written, fresh = arguments[past].flat(prod(shape)), arguments[new].flat(outer * added * inner)
+            with emitter.serial(outer) as head:
+                begin = head * (shape[axis] * inner) + size
+                _copy(emitter, fresh, head * (added * inner), written, begin, added * inner)
 
     if in_place:
-        return open_function(workload, {past: rows[made]}, emit_append, ("input",))
+        return open_function(workload, {past: rows[made]}, emit_append, ("input",), repeated, {past: prod(shape)})
     return open_function(workload, rows, emit_copy, repeated=repeated)
 
 
@@ -128,7 +129,8 @@ def cache_kernel(
             scope = Scope(workload, Emitter(target), whole_arrays(workload, arguments, wide), constants.declare)
             _Cache(scope, attention, builder.bind(given.count + (attention.more or 0))).emit_for(threads)
 
-    return open_function(workload, rows, emit, repeated=repeated)
+    apart = {index: prod(workload.values[index].shape) for index in wide}
+    return open_function(workload, rows, emit, repeated=repeated, apart=apart)
 
 
 class _Cache(Tokens):

@@ -43,8 +43,8 @@ class Argument:
 class Arguments:
     """The inputs and outputs of a kernel, by index, as they are in one sequence.
 
-    `count`: rows of it. `repeats`: how many sequences there are, and `elements` of each tensor that every sequence has
-    of its own; None where the kernel has one alone.
+    `count`: rows of it. `repeats`: how many sequences there are, and `elements` from one to the next in each tensor
+    that every sequence has of its own; None where the kernel has one alone.
     """
 
     one: dict[int, Argument] = field(default_factory=dict)
@@ -79,10 +79,11 @@ def open_function(
     emit: Emit,
     kinds: Sequence[str] = ("input", "output"),
     repeated: Collection[int] = (),
+    apart: Mapping[int, int] | None = None,
 ) -> Kernel:
     """A kernel whose body `emit` makes. `rows`: the inputs and outputs, by index, that have an open axis. `kinds`: of
     its arguments: a kernel that writes into an input is given no outputs. `repeated`: those of which each sequence has
-    its own.
+    its own, one behind the other, or so many elements `apart` where there is room between them.
 
     InputError when an open axis is not where rows lie behind one another.
     """
@@ -91,6 +92,11 @@ def open_function(
         builder.func_name("main")
         builder.func_attr(FUNCTION_ATTRIBUTES)
         inputs, outputs, arguments = _arguments(workload, rows, kinds, repeated)
+        arguments.elements = {
+            index: (apart or {}).get(index) or builder.bind(prod(arguments.one[index].shape))
+            for index in arguments.one
+            if index in repeated
+        }
         emit(arguments, constants)
     return Kernel(complete(ib.get(), inputs, constants.parameters, outputs), constants.packed)
 
@@ -155,5 +161,4 @@ def _arguments(
             buffer = builder.arg(f"{kind}{index}", builder.buffer([*lead, *shape], value.stored_dtype, align=64))
             found.one[index] = Argument(buffer, tuple(shape))
             made[kind].append(buffer)
-    found.elements = {index: builder.bind(prod(one.shape)) for index, one in found.one.items() if index in repeated}
     return made["input"], made["output"], found

@@ -182,6 +182,32 @@ def test_a_session_keeps_the_caches_of_a_decoder(tmp_path: Path, layers: int) ->
             assert "the caches are full: past is 13, the library takes 12 at most" in native.why()
 
 
+def test_a_session_keeps_the_caches_of_several_sequences(tmp_path: Path) -> None:
+    model = written(tmp_path / "decoder.onnx", Decoder(masks=("causal", "padding"), layers=1, batched=True))
+    options = {"database": str(tmp_path / "a.db"), "threads": 2, "sizes": {"batch": (1, 4), "past": (0, 12)}}
+    options["caches"] = {"present*": "past*"}
+    autofuse.compile(model, tmp_path / "libnet.so", format="c", **options)  # type: ignore[arg-type]
+    autofuse.compile(model, tmp_path / "own.so", **options)  # type: ignore[arg-type]
+    native, theirs = OpenNative(tmp_path / "libnet.so"), autofuse.Session(tmp_path / "own.so")
+    assert theirs.caches is not None
+    names = [one.name for one in theirs.get_inputs()]
+    with OpenSession(native, 2) as session:
+        for batch in (2, 4, 1):
+            assert session.set_size("past", 0) == session.set_size("batch", batch) == 0, native.why()
+            theirs.caches.keep(0)
+            for step in range(6):
+                if (batch, step) == (4, 3):  # the first three go on
+                    assert session.set_size("batch", 3) == 0
+                    theirs.caches.keep(3, [0, 1, 2])
+                feeds = step_inputs(model, step, batch=theirs.caches.sequences if step else batch)
+                code, (found,) = session.call([feeds[name] for name in names])
+                assert code == 0, native.why()
+                np.testing.assert_array_equal(found, theirs.run(None, {name: feeds[name] for name in names})[0])
+        assert session.set_size("batch", 2) == BAD_ARGUMENT
+        assert "batch is 2, but the caches have rows of 1 sequences only: set past to 0 first" in native.why()
+        assert session.size("batch") == 1
+
+
 def test_what_cannot_be_written_is_refused_before_the_work(tmp_path: Path) -> None:
     model = write(tmp_path / "rows.onnx", PERCEPTRON, PERCEPTRON_WEIGHTS)
     with pytest.raises(InputError, match="names no function in C"):

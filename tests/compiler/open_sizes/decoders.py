@@ -20,7 +20,8 @@ class Decoder:
 
     `shared`: heads of queries for each head of keys and values. `masks`: those of "padding" (of an input), "causal" (a
     constant cut to size). `scale`: of the scores ("scores"), or of queries and keys by the root ("both"). `turned`:
-    keys lie as [heads, width, tokens]. `tokens`: new ones of a step. `most`: positions.
+    keys lie as [heads, width, tokens]. `tokens`: new ones of a step. `most`: positions. `batched`: any number of
+    sequences, `batch`.
     """
 
     heads: int = 2
@@ -33,6 +34,12 @@ class Decoder:
     turned: bool = False
     tokens: int = 1
     most: int = MOST
+    batched: bool = False
+
+    @property
+    def count(self) -> str:
+        """The first axis of inputs and outputs."""
+        return "batch" if self.batched else "1"
 
 
 def written(path: Path, form: Decoder) -> Path:
@@ -49,19 +56,20 @@ class _Writer:
     def whole(self) -> tuple[str, dict[str, Array]]:
         """The model in ONNX's text form, and its weights."""
         form = self.form
-        inputs = [f"int64[1, {form.tokens}] token", f"int64[1, {form.tokens}] position"]
-        outputs = [f"float[1, {form.tokens}, {form.words}] logits"]
+        inputs = [f"int64[{form.count}, {form.tokens}] {name}" for name in ("token", "position")]
+        outputs = [f"float[{form.count}, {form.tokens}, {form.words}] logits"]
         self._constants()
         self.lines += ["e = Gather (words, token)", "w = Gather (places, position)", "h0 = Add (e, w)"]
         if "padding" in form.masks:
-            inputs.append("int64[1, later] mask")
+            inputs.append(f"int64[{form.count}, later] mask")
             self.lines += ["m4 = Unsqueeze (mask, i12)", "mf = Cast <to = 1> (m4)", "mn = Sub (one, mf)"]
             self.lines += ["bias = Mul (mn, lowest)"]
         few = form.heads // form.shared
         for layer in range(form.layers):
             for name in "kv":
                 turned = form.turned and name == "k"
-                shape = f"1, {few}, {form.width}, LENGTH" if turned else f"1, {few}, LENGTH, {form.width}"
+                shape = f"{few}, {form.width}, LENGTH" if turned else f"{few}, LENGTH, {form.width}"
+                shape = f"{form.count}, {shape}"
                 inputs.append(f"float[{shape.replace('LENGTH', 'past')}] past{layer}{name}")
                 outputs.append(f"float[{shape.replace('LENGTH', 'later')}] present{layer}{name}")
             self.lines += [line.replace("@", str(layer)) for line in self._layer(layer)]
@@ -76,8 +84,8 @@ class _Writer:
             "words": weight(form.words, size) * 2, "places": weight(form.most, size) * 2, "one": np.float32(1),
             "lowest": np.float32(-1e9), "root": np.float32(form.width**-0.5), "quarter": np.float32(form.width**-0.25),
             "i0": np.array([0]), "i1": np.array([1]), "i2": np.array([2]), "i3": np.array([3]),
-            "i12": np.array([1, 2]), "split_q": np.array([1, form.tokens, form.heads, form.width]),
-            "split_k": np.array([1, form.tokens, few, form.width]), "joined": np.array([1, form.tokens, size]),
+            "i12": np.array([1, 2]), "split_q": np.array([0, form.tokens, form.heads, form.width]),
+            "split_k": np.array([0, form.tokens, few, form.width]), "joined": np.array([0, form.tokens, size]),
             "few1": np.array([few]), "heads1": np.array([form.heads]), "width1": np.array([form.width]),
             "news": np.array([form.tokens]), "shared1": np.array([form.shared]),
             "triangle": np.tril(np.ones((1, 1, form.most, form.most), bool)),
@@ -122,7 +130,7 @@ class _Writer:
         if form.shared > 1:
             lines += [
                 "wide@ = Concat <axis = 0> (i1, few1, shared1, length@, width1)",
-                "flat@ = Concat <axis = 0> (i1, heads1, length@, width1)",
+                "flat@ = Concat <axis = 0> (i0, heads1, length@, width1)",
             ]
             for name, source in (("k", keys), ("v", values)):
                 lines += [f"u@{name} = Unsqueeze ({source}, i2)", f"x@{name} = Expand (u@{name}, wide@)"]
@@ -159,12 +167,12 @@ def _named(path: Path, more: int) -> Path:
     return path
 
 
-def step_inputs(model: Path, past: int, seed: int = 0) -> dict[str, Array]:
-    """Inputs of a step behind so many tokens, some of which are masked."""
+def step_inputs(model: Path, past: int, seed: int = 0, batch: int = 1) -> dict[str, Array]:
+    """Inputs of a step behind so many tokens of `batch` sequences, some of which are masked."""
     generator = np.random.default_rng([past, seed])
     feeds: dict[str, Array] = {}
     for value in onnx.load(model).graph.input:
-        shape = [_size(dim, past) for dim in value.type.tensor_type.shape.dim]
+        shape = [_size(dim, past, batch) for dim in value.type.tensor_type.shape.dim]
         if value.name == "mask":
             feeds["mask"] = (generator.random(shape) < 0.8).astype(np.int64)
             feeds["mask"][..., -1] = 1
@@ -175,8 +183,10 @@ def step_inputs(model: Path, past: int, seed: int = 0) -> dict[str, Array]:
     return feeds
 
 
-def _size(dim: onnx.TensorShapeProto.Dimension, past: int) -> int:
+def _size(dim: onnx.TensorShapeProto.Dimension, past: int, batch: int) -> int:
     if not dim.dim_param:
         return dim.dim_value
+    if dim.dim_param == "batch":
+        return batch
     _, _, more = dim.dim_param.partition(" + ")
     return past + int(more or 0)

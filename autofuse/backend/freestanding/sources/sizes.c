@@ -96,11 +96,24 @@ void af_resize(AF(session) *session, uint32_t number, int64_t size) {
   }
 }
 
+/* The size along which the caches of a session have rows now; NULL where they are empty, or there are none. */
+static const af_range *held_rows(const AF(session) *session) {
+  for (uint32_t i = 0; i < session->program->ranges; i++) {
+    const af_range *range = &session->program->range[i];
+    if (range->added && session->size[i] > range->low) return range;
+  }
+  return NULL;
+}
+
 int af_set_size(AF(session) *session, uint32_t number, int64_t size, const char *who) {
   const af_range *range = &session->program->range[number];
   if (size < range->low || size > range->high)
     return af_fail(AF(BAD_ARGUMENT), "%s: %s is %lld, the library takes %lld to %lld: compile it with a wider range, --sizes %s=LOW:HIGH", who,
                 range->name, (long long)size, (long long)range->low, (long long)range->high, range->name);
+  const af_range *rows = range->added ? NULL : held_rows(session);
+  if (rows && size > session->size[number])
+    return af_fail(AF(BAD_ARGUMENT), "%s: %s is %lld, but the caches have rows of %lld sequences only: set %s to %lld first, which begins new ones", who,
+                range->name, (long long)size, (long long)session->size[number], rows->name, (long long)rows->low);
   if (session->size[number] != size) af_resize(session, number, size);
   return AF(OK);
 }
