@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 LANES = 4
 _LABEL = re.compile(r"(\.L\w+):")
 _BRANCH = re.compile(r"\s+(?:b(?:\.\w+)?|cbn?z|tbn?z)\s.*?(\.L\w+)$")
 _INSTRUCTION = re.compile(r"\s+[a-z][a-z0-9.]*(\s|$)")
-_VECTOR_MULTIPLY = re.compile(r"\s+(fml[as]|[us]dot|usdot|sudot|[us]mmla|usmmla|bfdot|bfmmla|[us]mlal2?)\s+v\d+\.4s")
+_VECTOR_MULTIPLY = re.compile(
+    r"\s+(fml[as]|fml[as]l2?|[us]dot|usdot|sudot|[us]mmla|usmmla|bfdot|bfmmla|[us]mlal2?)\s+v\d+\.4s"
+)
+_FLOAT16_MULTIPLY = re.compile(r"\s+(fml[as]\s+v\d+\.8h)")
 _SCALAR_FMLA = re.compile(r"\s+f(n?madd|n?msub)\s")
 _SPILL = re.compile(r"\s+(?:ld|st)[rp]\s+[qd]\d+.*\[sp")
 
@@ -54,6 +57,27 @@ def innermost_loops(assembly: str) -> list[Loop]:
     return sorted((loop for loop in found if loop.ideal), key=lambda loop: -loop.ideal)
 
 
+def summed_in_stretches(assembly: str, multiplies: int) -> Loop | None:
+    """The loop of stretches with the most multiply-adds, of which one stretch makes so many: all turns of the loop
+    inside of it, and what stands around that. The inner loop alone where a stretch is no loop of its own. Only what the
+    inner one spills counts: the sums in float32 wait on the stack while it runs."""
+    lines = [line.split("//")[0].rstrip() for line in assembly.splitlines()]
+    spans = list(_spans(lines))
+    inner = [a for a in spans if not any(b != a and b[0] >= a[0] and b[1] <= a[1] for b in spans)]
+    made = {span: _loop(lines[span[0] : span[1] + 1]) for span in inner}
+    float16 = [span for span, loop in made.items() if any(name.endswith(".8h") for name in loop.names)]
+    if not float16:
+        return None
+    first, last = span = max(float16, key=lambda one: made[one].fmla)
+    around = [a for a in spans if a != span and a[0] <= first and a[1] >= last]
+    turns, rest = divmod(multiplies, made[span].fmla)
+    if not around or rest:
+        return made[span]
+    begin, end = min(around, key=lambda one: one[1] - one[0])
+    whole = _loop([*lines[begin:first], *lines[first : last + 1] * turns, *lines[last + 1 : end + 1]])
+    return replace(whole, spills=made[span].spills)
+
+
 def hot_loop(assembly: str, tile: int) -> tuple[Loop, bool]:
     """(the loop of full tiles, whether there is one) of a contraction with `tile` accumulators.
 
@@ -81,11 +105,12 @@ def _spans(lines: list[str]) -> Iterator[tuple[int, int]]:
 
 def _loop(lines: list[str]) -> Loop:
     body = tuple(line for line in lines if _INSTRUCTION.match(line))
-    vectors = [found for line in body if (found := _VECTOR_MULTIPLY.match(line))]
+    found = [_VECTOR_MULTIPLY.match(line) or _FLOAT16_MULTIPLY.match(line) for line in body]
+    names = [re.sub(r"\s+v\d+", " ", match[1]) for match in found if match]
     return Loop(
         body,
-        len(vectors),
+        len(names),
         sum(bool(_SCALAR_FMLA.match(line)) for line in body),
         sum(bool(_SPILL.match(line)) for line in body),
-        tuple(sorted({found[1] for found in vectors})),
+        tuple(sorted(set(names))),
     )

@@ -22,15 +22,16 @@ from autofuse.environment.space import load_space
 from autofuse.fusion.planner.baselines import default_plan
 from autofuse.graph.loading.load import load
 from autofuse.kernels.build import build_kernel
+from autofuse.kernels.families.narrow.float16.instructions import PRODUCTS, STRETCH, SUMS
 from autofuse.kernels.lowering.lower import lower
 from autofuse.kernels.schedule.guesses import first_schedules
 from autofuse.kernels.schedule.knobs import open_knobs
 from autofuse.kernels.workload.workload import Workload
-from experiments.arm_proxy.loops import Loop, hot_loop, innermost_loops
+from experiments.arm_proxy.loops import Loop, hot_loop, innermost_loops, summed_in_stretches
 from experiments.catalogue import WRITTEN
 from experiments.model_files import HELP, asked_for
 from experiments.options import listed, new_parser
-from experiments.precisions.files import BFLOAT16, FLOAT32, MOST_LOST, QDQ, samples, write
+from experiments.precisions.files import BFLOAT16, FLOAT16, FLOAT32, MOST_LOST, QDQ, samples, write
 from experiments.records import Table, keep
 from experiments.tables import head, line, write_csv
 
@@ -41,7 +42,9 @@ MCA, MCA_S, MCA_ITERATIONS = "llvm-mca", 60, 100
 CONTRACTIONS = ("Conv", "MatMul", "Gemm", "ConvInteger", "MatMulInteger", "Bfloat16Conv", "Bfloat16MatMul")
 NARROW = ("integer", "bfloat16")
 """Families of narrow products, whose tiles are as even as their rows allow: no loop is that of full tiles alone."""
-FORMS = (FLOAT32, QDQ, BFLOAT16)
+NEEDED = {BFLOAT16: "bf16", FLOAT16: "fullfp16"}
+"""What a device has to have, so that a form is more than a form of storage there."""
+FORMS = (FLOAT32, QDQ, BFLOAT16, FLOAT16)
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,10 @@ def judged(workload: Workload, target: Target) -> Judged | None:
         vectors, pixels = (int(schedule[f"{family}.{knob}"]) for knob in ("vectors", "pixels"))
         text = assembly(build_kernel(workload, schedule, target).function, target)
         algorithm = str(schedule.get(f"{family}.algorithm", "direct" if family == "contraction" else "single"))
-        if family in NARROW:
+        if algorithm == SUMS:
+            loop = summed_in_stretches(text, STRETCH * vectors * pixels)
+            return Judged(algorithm, (vectors, pixels), loop, True) if loop else None
+        if family in NARROW or algorithm == PRODUCTS:
             loops = [loop for loop in innermost_loops(text) if set(loop.names) - {"fmla"}]  # others are of the epilogue
             return Judged(algorithm, (vectors, pixels), loops[0], True) if loops else None
         tile = vectors * (pixels if algorithm == "direct" else 1)  # else tiles of other widths
@@ -208,7 +214,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for model in asked_for(parser, options.models or NETWORKS, WRITTEN):
         for form in options.forms:
             for device in options.devices:
-                if form == BFLOAT16 and "bf16" not in device_named(device).features:
+                if NEEDED.get(form, "") not in ("", *device_named(device).features):
                     continue  # no contraction is faster so there
                 path = in_form(form, model, device, options.out)
                 rows += rows_of(device, path.stem, path)

@@ -15,7 +15,7 @@ from autofuse import api
 from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.loading.load import load
 
-FLOAT32, QDQ, DYNAMIC, BFLOAT16 = "float32", "qdq", "dynamic", "bf16"
+FLOAT32, QDQ, DYNAMIC, BFLOAT16, FLOAT16 = "float32", "qdq", "dynamic", "bf16", "float16"
 CALIBRATED = 16
 """Samples by which ranges are taken. The networks have made-up weights, so more of them would say no more."""
 MOST_LOST = "5%"
@@ -36,7 +36,7 @@ def write(form: str, model: Path, folder: Path, threads: int, database: Path) ->
         return model
     path = folder / f"{model.stem}-{form}.onnx"
     if not path.exists():
-        {QDQ: _static, DYNAMIC: _dynamic, BFLOAT16: _bfloat16}[form](model, path, threads, database)
+        {QDQ: _static, DYNAMIC: _dynamic, BFLOAT16: _bfloat16, FLOAT16: _float16}[form](model, path, threads, database)
     return path
 
 
@@ -90,6 +90,14 @@ def _dynamic(model: Path, path: Path, threads: int, database: Path) -> None:
 
     with _quiet():
         quantize_dynamic(model, path, per_channel=True, weight_type=QuantType.QInt8)
+
+
+def _float16(model: Path, path: Path, threads: int, database: Path) -> None:
+    """ONNX Runtime's own conversion of all tensors, inputs and outputs among them."""
+    del threads, database
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+
+    onnx.save(convert_float_to_float16(onnx.load(model)), path)
 
 
 def _bfloat16(model: Path, path: Path, threads: int, database: Path) -> None:

@@ -24,6 +24,7 @@ from autofuse.kernels.families.registry import FAMILIES, kind_of, nests_of
 from autofuse.kernels.lowering.lower import lower
 from autofuse.kernels.schedule.guesses import first_schedules
 from autofuse.kernels.schedule.knobs import open_knobs
+from autofuse.kernels.workload.levels import rounds_to_float16
 from autofuse.kernels.workload.workload import BoundWorkload
 from autofuse.measure.checking.reference import capture
 from autofuse.measure.cluster.farm import BuildFarm
@@ -41,16 +42,17 @@ LINK = LinkLimits(connect_s=60, start_s=120)
 class Net:
     """A small model with random weights, operator by operator."""
 
-    def __init__(self, *shape: int) -> None:
+    def __init__(self, *shape: int, dtype: str = "float32") -> None:
+        self.dtype = dtype
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
         self.shape = shape
         self.last = "x"
         self.random = np.random.default_rng(0)
 
-    def constant(self, array: Any, dtype: str = "float32") -> str:
+    def constant(self, array: Any, dtype: str = "") -> str:
         name = f"w{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(np.asarray(array, dtype), name))
+        self.constants.append(numpy_helper.from_array(np.asarray(array, dtype or self.dtype), name))
         return name
 
     def weights(self, *shape: int) -> str:
@@ -68,7 +70,8 @@ class Net:
         return self.op("Conv", self.last, weights, bias, pads=pads, strides=strides, group=group)
 
     def graph(self) -> Graph:
-        described = [helper.make_tensor_value_info("x", TensorProto.FLOAT, self.shape)]
+        kind = helper.np_dtype_to_tensor_dtype(np.dtype(self.dtype))
+        described = [helper.make_tensor_value_info("x", kind, self.shape)]
         outputs = [onnx.ValueInfoProto(name=self.last)]
         body = helper.make_graph(self.nodes, "net", described, outputs, self.constants)
         return from_model(
@@ -192,6 +195,20 @@ def rounded_to_bfloat16() -> Graph:
     return net.graph()
 
 
+def in_float16() -> Graph:
+    """Convolutions that take Winograd's algorithm first, and such that do not, a product, and one of two sides."""
+    net = Net(1, 8, 10, 9, dtype="float16")
+    net.conv((8, 18), 3)
+    net.op("Relu")
+    net.conv((18, 18), 3, stride=2, group=2)
+    net.conv((18, 24), 1)
+    net.op("Reshape", net.last, net.constant(np.array([1, 24, 25]), "int64"))
+    rows = net.op("Transpose", perm=[0, 2, 1])
+    net.op("Softmax", net.op("MatMul", rows, net.weights(24, 40)), axis=-1)
+    net.op("MatMul", net.op("Transpose", perm=[0, 2, 1]), rows)
+    return net.graph()
+
+
 NETS: dict[str, Callable[[], Graph]] = {
     "convolutions": convolutions,
     "attention": attention,
@@ -199,6 +216,7 @@ NETS: dict[str, Callable[[], Graph]] = {
     "quantised": quantised,
     "weight only": weight_only,
     "rounded to bfloat16": rounded_to_bfloat16,
+    "in float16": in_float16,
 }
 
 
@@ -254,6 +272,7 @@ def test_neon_schedules_compute_what_onnx_runtime_computes(
     ]
     assert not wrong
     assert len(measured) >= 5
+    assert any(rounds_to_float16(one.workload, one.schedule) for one in requests) == (net == "in float16")
 
 
 def test_the_nets_have_kernels_of_every_family(target: Target) -> None:

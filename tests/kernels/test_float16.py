@@ -138,7 +138,7 @@ def test_knobs_of_float32_are_idle() -> None:
 
 def test_a_tile_fits_the_registers_by_what_its_sums_take() -> None:
     target = device_named(NEWER).target()
-    tile = {"contraction.vectors": 4, "contraction.pixels": 6}
+    tile = {"contraction.vectors": 4, "contraction.pixels": 5}
     assert ANY_CONTRACTION.fits(tile | {ALGORITHM: "float16_sums"}, target)
     assert not ANY_CONTRACTION.fits(tile | {ALGORITHM: "float16_products"}, target)
 

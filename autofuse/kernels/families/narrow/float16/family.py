@@ -36,6 +36,8 @@ IDLE = ("order", "panels_per_task", "split_k", "k_blocking", "operand", "tiles",
 """Knobs of contractions that say nothing of those in float16."""
 LEAST_DEPTH = 16
 """Products of a sum below which turning operands to float16 takes longer than it saves."""
+SPARE = 4
+"""Registers that LLVM has to have beside those of a tile: with two of them, it spills in tiles of 4 x 6."""
 _PLAIN = KNOBS["algorithm"]
 
 
@@ -105,7 +107,7 @@ class AnyContractionFamily(ContractionFamily):
         if algorithm not in ALGORITHMS or not isinstance(vectors, int) or not isinstance(pixels, int):
             return super().fits(schedule, target)
         wide = 2 if algorithm == PRODUCTS else 1  # sums in float32 are two registers
-        return (wide * vectors + 1) * pixels + 2 <= target.registers
+        return (wide * vectors + 1) * pixels + SPARE <= target.registers
 
     def emit(self, scope: Scope, unit: Unit, schedule: Schedule) -> None:
         """See Family."""
