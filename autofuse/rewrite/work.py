@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from autofuse.graph.model import Graph, Operator, Tensor, topological_order
 from autofuse.graph.nodes import first_opset
+from autofuse.graph.own.names import FLOAT16_CONTRACTIONS
 
 Array = NDArray[Any]
 
@@ -70,7 +71,7 @@ class Constants(Mapping[str, Array]):
 @dataclass
 class Work:
     """A graph while it is rewritten: operators by name; `order` sorts them as the model does. `pending`: how to
-    compute new constants."""
+    compute new constants. `float16`: see `Graph`, of new operators, too."""
 
     graph: Graph
     operators: dict[str, Operator]
@@ -81,13 +82,14 @@ class Work:
     readers: dict[str, dict[str, None]] = field(default_factory=dict)
     order: dict[str, tuple[int, int]] = field(default_factory=dict)
     parted: set[str] = field(default_factory=set)
+    float16: set[str] = field(default_factory=set)
 
     @classmethod
     def of(cls, graph: Graph, made: dict[str, Array] | None = None) -> Work:
         """A working copy; the graph stays as it is. `made`: constants of earlier rewrites, which grows."""
         known = {} if made is None else made
         known.update(graph.constants)
-        work = cls(graph, {}, dict(graph.tensors), known)
+        work = cls(graph, {}, dict(graph.tensors), known, float16=set(graph.float16))
         for operator in graph.operators:
             work._insert(operator, (graph.position[operator.name], 0))
         return work
@@ -205,6 +207,9 @@ class Work:
     def make(self, change: Change, root: str) -> set[str]:
         """Carry out a rewrite at the operator `root`; names of operators that are new or read other tensors now."""
         place = self.order[root]
+        gone = [one for one in map(self.operators.__getitem__, change.removed) if one.op_type in FLOAT16_CONTRACTIONS]
+        if gone and all(one.outputs[0] in self.float16 for one in gone):
+            self.float16 |= {name for operator in change.added for name in operator.outputs}
         for name in change.removed:
             self._delete(name)
         self.tensors.update(change.tensors)
@@ -231,6 +236,7 @@ class Work:
             operators=operators,
             tensors={name: self.tensors[name] for name in used},
             constants=Constants(filter(self.is_constant, used), self.constants, self.pending),
+            float16=frozenset(self.float16.intersection(used)),
         )
 
     def _sorted(self) -> Iterable[Operator]:

@@ -85,6 +85,15 @@ def test_what_a_model_computes_in_float32_stays_in_it() -> None:
     assert sorted(marks(lowered(mixed, device_named(NEWER).target())), key=str) == [1, None]
 
 
+def test_what_is_joined_or_rewritten_stays_what_it_was() -> None:
+    text = "m = MatMul (x, w); n = MatMul (x, v); a = Relu (m); b = Tanh (n); y = Add (a, b)"
+    weights = {"w": half(32, 24), "v": half(32, 24, seed=1)}
+    siblings = Small(parsed(text), {"x": half(9, 32)}, ["y"], weights)
+    assert marks(lowered(siblings, device_named(NEWER).target())) == [1], "one product makes both"
+    wide = Small(parsed(text), {"x": real(9, 32)}, ["y"], {k: w.astype("float32") for k, w in weights.items()})
+    assert marks(lowered(wide, device_named(NEWER).target())) == [None]
+
+
 def test_each_target_has_the_instructions_of_its_features() -> None:
     assert list(float16_multipliers(device_named(NEWER).target())) == ["float16_sums", "float16_products"]
     assert list(float16_multipliers(device_named(OLDER).target())) == ["float16_sums"]

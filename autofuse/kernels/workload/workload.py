@@ -14,12 +14,10 @@ from numpy.typing import NDArray
 
 from autofuse.errors import InputError
 from autofuse.graph.model import AttributeValue, Graph, Operator
-from autofuse.graph.own.names import FLOAT16
+from autofuse.graph.own.names import FLOAT16, FLOAT16_CONTRACTIONS
 
 PLAIN, HALF = "plain", "bf16"
 MAX_LITERAL_ELEMENTS = 64
-CONTRACTIONS = frozenset({"Conv", "Gemm", "MatMul"})
-"""Operators that a target may compute in float16."""
 CODE_INPUTS = {"OneHot": (1, 2), "Resize": (1, 2, 3), "Upsample": (1,)}
 """Inputs, by position, whose small constants are literals also when they are real numbers (scales, on and off)."""
 
@@ -186,7 +184,7 @@ def bind_workload(
     for operator in (graph.by_name[name] for name in ordered):
         inputs = tuple(number(name, False) for name in operator.inputs)
         outputs = tuple(number(name, True) for name in operator.outputs)
-        marked = float16 and operator.op_type in CONTRACTIONS and operator.outputs[0] in graph.float16
+        marked = float16 and operator.op_type in FLOAT16_CONTRACTIONS and operator.outputs[0] in graph.float16
         attributes = tuple(sorted({**operator.attributes, **({FLOAT16: 1} if marked else {})}.items()))
         nodes.append(WorkloadOperator(operator.op_type, inputs, outputs, attributes, operator.domain))
     workload = Workload(tuple(values), tuple(nodes), graph.opset)
