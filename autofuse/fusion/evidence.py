@@ -137,7 +137,12 @@ class Evidence:
         return best or Comparison(apart=self._sum({above, below}), failure=failure)
 
     def _joined(self, piece: Piece, groups: Mapping[str, frozenset[str]]) -> Comparison | None:
-        """The plan's kernels that `piece` touches, against `piece` with the cheapest cover of what is left of them."""
+        """The plan's kernels that `piece` touches, against `piece` with the cheapest cover of what is left of them.
+
+        None where nothing is known of that, or the plan has but copies of an operator of the piece.
+        """
+        if not piece.covers <= groups.keys():
+            return None
         touched = {groups[name] for name in piece.covers}
         apart = self._sum(touched)
         rest = frozenset().union(*touched) - piece.covers

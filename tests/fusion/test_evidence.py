@@ -14,6 +14,7 @@ from autofuse.fusion.legality import Legality
 from autofuse.fusion.plan import FusionPlan, Group
 from autofuse.fusion.planner.baselines import none_plan
 from autofuse.graph.model import Graph
+from autofuse.graph.transform.copies import Copy
 
 
 def piece(names: str, us: float | None, spread: float = 0.1, failure: str = "", folds: tuple[str, ...] = ()) -> Piece:
@@ -76,6 +77,22 @@ def test_an_edge_that_is_apart_says_what_fusing_would_have_cost(
     found = row(chain, none_plan(chain), "relu exp", *SINGLES, piece("relu exp", us, spread))
     assert (found.fused, found.code) == (False, code)
     assert found.gain_us == pytest.approx(4 - us)
+
+
+def test_a_kernel_that_holds_an_operator_of_which_the_plan_has_but_copies_says_nothing_of_its_other_edges(
+    builder: Any,
+) -> None:
+    """`abs` and `neg` stand in kernels of their own; another plan joined them with `exp`, which here is copied away."""
+    b = builder("fan")
+    x = b.op("Exp", "exp", (b.input("x", 4),))
+    left, right = b.op("Neg", "neg", (b.op("Abs", "abs", (x,)),)), b.op("Sin", "sin", (x,))
+    graph = b.build(left, right)
+    plan = FusionPlan(
+        (Group(("exp@abs", "abs")), Group(("neg",)), Group(("exp@sin", "sin"))),
+        (), (Copy("exp", "abs"), Copy("exp", "sin")),
+    )  # fmt: skip
+    found = row(graph, plan, "abs neg", piece("exp abs neg", 3.0), piece("abs", 1.0), piece("neg", 1.0))
+    assert (found.fused, found.fused_us) == (False, None)
 
 
 @pytest.mark.parametrize(
