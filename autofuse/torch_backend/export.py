@@ -36,11 +36,16 @@ def input_name(place: int) -> str:
 
 
 def export_onnx(
-    module: Any, args: Sequence[Any], inputs: Sequence[int], results: Sequence[int], path: Path, opened: Opened | None
+    module: Any,
+    args: Sequence[Any],
+    inputs: Sequence[int],
+    results: Sequence[int],
+    path: Path,
+    opened: Sequence[Opened],
 ) -> None:
     """Write a graph to `path`: arguments at the places `inputs` stay inputs, all others become weights and constants.
 
-    `results`: places of the outputs that are tensors. `opened`: the size that stays open. RefusedError when torch's
+    `results`: places of the outputs that are tensors. `opened`: the sizes that stay open. RefusedError when torch's
     exporter cannot, or the graph draws random numbers.
     """
     import torch
@@ -69,30 +74,30 @@ def export_onnx(
             ) from error
 
 
-def _dynamic(inputs: Sequence[int], opened: Opened | None) -> Any:
-    """What torch.export is told of the size that stays open."""
+def _dynamic(inputs: Sequence[int], opened: Sequence[Opened]) -> Any:
+    """What torch.export is told of the sizes that stay open."""
     import torch
 
-    if opened is None:
+    if not opened:
         return None
-    size = torch.export.Dim("size", min=opened.low, max=opened.high)
     found: dict[int, dict[int, Any]] = {place: {} for place in inputs}
-    for place, axis, more in opened.symbol.axes:
-        found[place][axis] = size + more if more else size
+    for number, one in enumerate(opened):
+        size = torch.export.Dim(f"size{number}", min=one.low, max=one.high)
+        for place, axis, more in one.symbol.axes:
+            found[place][axis] = size + more if more else size
     return {"given": tuple(found[place] for place in inputs)}
 
 
 def _frozen(
-    module: Any, args: Sequence[Any], inputs: Sequence[int], results: Sequence[int], opened: Opened | None
+    module: Any, args: Sequence[Any], inputs: Sequence[int], results: Sequence[int], opened: Sequence[Opened]
 ) -> Any:
     """The graph as a module whose arguments are those at `inputs`, with all others as buffers and constants.
 
-    Numbers that are the `opened` size follow the shape of the first tensor that has it.
+    Numbers that are one of the `opened` sizes follow the shape of the first tensor that has it.
     """
     import torch
 
-    numbers = () if opened is None else opened.symbol.numbers
-    first, along, _ = (0, 0, 0) if opened is None else opened.symbol.axes[0]
+    numbers = [(*number, *one.symbol.axes[0][:2]) for one in opened for number in one.symbol.numbers]
 
     class Frozen(torch.nn.Module):  # type: ignore[misc]  # torch is not always there, and then it is Any
         def __init__(self) -> None:
@@ -105,7 +110,7 @@ def _frozen(
         def forward(self, *given: Any) -> Any:
             free = dict(zip(inputs, given, strict=True))
             full = [free.get(place, getattr(self, f"weight{place}", value)) for place, value in enumerate(args)]
-            for place, more in numbers:
+            for place, more, first, along in numbers:
                 full[place] = free[first].shape[along] + more
             outputs = self.graph_module(*full)
             return tuple(outputs[place] for place in results)

@@ -8,6 +8,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from autofuse.torch_backend import refusals
 from autofuse.torch_backend.digest import UnknownGraphError, digest, graph_text
 from autofuse.torch_backend.export import export_onnx, input_name
 from autofuse.torch_backend.library import is_kept, open_session
-from autofuse.torch_backend.open_sizes import Opened, Symbol, range_of
+from autofuse.torch_backend.open_sizes import Opened, Symbol, masked, range_of
 from autofuse.torch_backend.options import Options
 from autofuse.torch_backend.refusals import EagerWarning, RefusedError
 from autofuse.torch_backend.tensors import (
@@ -70,11 +71,11 @@ class Weights:
 
 @dataclass(frozen=True)
 class Form:
-    """A graph at one size of its inputs, or at any of a range (`opened`): its library. `feeds`: name and place of each
-    input.
+    """A graph at one size of its inputs, or at any of some ranges (`opened`): its library. `feeds`: name and place of
+    each input.
 
     `results`: of each output of the graph, the number among the library's outputs, or None for one of `plain`.
-    `masked`: all sizes but the open one.
+    `masked`: all sizes but the open ones.
     """
 
     session: Session
@@ -82,7 +83,7 @@ class Form:
     feeds: tuple[tuple[str, int], ...]
     results: tuple[int | None, ...]
     plain: tuple[Any, ...]
-    opened: Opened | None = None
+    opened: Sequence[Opened] = ()
     masked: Any = None
 
     def run(self, args: Sequence[Any]) -> list[Any]:
@@ -92,15 +93,15 @@ class Form:
         found = [
             value if number is None else tensors[number] for number, value in zip(self.results, self.plain, strict=True)
         ]
-        if self.opened is not None:
-            for place, more in self.opened.symbol.results:
-                found[place] = self.opened.symbol.value(args) + more
+        for one in self.opened:
+            for place, more in one.symbol.results:
+                found[place] = one.symbol.value(args) + more
         return found
 
     def takes(self, args: Sequence[Any]) -> bool:
-        """Whether these arguments have a size of its range, and are otherwise those that it was compiled for."""
+        """Whether these arguments have sizes of its ranges, and are otherwise those that it was compiled for."""
         opened = self.opened
-        return opened is not None and opened.takes(args) and opened.masked(sizes_of(args)) == self.masked
+        return bool(opened) and all(one.takes(args) for one in opened) and masked(opened, sizes_of(args)) == self.masked
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,8 @@ class Graph:
     `open_sizes`: whether sizes of its inputs may differ from call to call; `symbols`: those of which a library may take
     a range. `forms`: by such sizes; None for those that run in eager, `eager`: all do. `replaced`: forms whose weights
     had changed. `full`: there are as many as may be. `numbers`: places of tensors for which the module takes a number;
-    the same numbers, and the sizes, are what forms are told apart by.
+    the same numbers, and the sizes, are what forms are told apart by. `apart`: pairs of symbols that cannot stay open
+    together.
     """
 
     module: Any
@@ -134,6 +136,7 @@ class Graph:
     eager: bool = False
     replaced: int = 0
     full: bool = False
+    apart: set[tuple[Symbol, Symbol]] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __call__(self, *args: Any) -> Sequence[Any]:
@@ -217,38 +220,52 @@ class Graph:
         inputs = [place for place, value in enumerate(args) if _is_tensor(value) and place not in self.weights]
         threads = self.options.threads or min(torch.get_num_threads(), usable_threads())
         shape = _Shape(inputs, places, tuple(numbers[id(value)] if _is_tensor(value) else None for value in results))
-        if not is_kept(self._digest(args, shape, threads, None), self.options):
+        if not is_kept(self._digest(args, shape, threads, ()), self.options):
             for opened in self._ranges(args):
                 try:
                     return self._form(args, shape, results, threads, opened)
                 except Exception as error:  # noqa: BLE001  # torch and a defect of ours raise anything; fixed sizes may do
-                    self.symbols = tuple(one for one in self.symbols if one is not opened.symbol)
-                    _LOG.warning(
-                        "autofuse: a graph is compiled for each size of argument %d, axis %d: no range of sizes can "
-                        "stay open: %s", *opened.symbol.axes[0][:2], _reason(error),
-                    )  # fmt: skip
-        return self._form(args, shape, results, threads, None)
+                    self._give_up(opened, error)
+        return self._form(args, shape, results, threads, ())
 
-    def _ranges(self, args: Sequence[Any]) -> list[Opened]:
-        """The sizes that a library may leave open, one at a time."""
+    def _ranges(self, args: Sequence[Any]) -> list[tuple[Opened, ...]]:
+        """The sizes that a library may leave open: two together, or else one."""
         found = [range_of(symbol, args, self.options.range) for symbol in self.symbols]
-        return [one for one in found if one is not None]
+        known = [one for one in found if one is not None]
+        pairs = [pair for pair in combinations(known, 2) if (pair[0].symbol, pair[1].symbol) not in self.apart]
+        return [*pairs, *((one,) for one in known)]
+
+    def _give_up(self, opened: tuple[Opened, ...], error: Exception) -> None:
+        """Notes sizes that cannot stay open, so that nobody tries again."""
+        places = [one.symbol.axes[0][:2] for one in opened]
+        if len(opened) > 1:
+            self.apart.add((opened[0].symbol, opened[1].symbol))
+            _LOG.info(
+                "autofuse: sizes of a graph (argument %d, axis %d, and argument %d, axis %d) cannot stay open together"
+                ": %s", *places[0], *places[1], _reason(error),
+            )  # fmt: skip
+            return
+        self.symbols = tuple(one for one in self.symbols if one is not opened[0].symbol)
+        _LOG.warning(
+            "autofuse: a graph is compiled for each size of argument %d, axis %d: no range of sizes can stay open: %s",
+            *places[0], _reason(error),
+        )  # fmt: skip
 
     def _form(
-        self, args: Sequence[Any], shape: _Shape, results: Sequence[Any], threads: int, opened: Opened | None
+        self, args: Sequence[Any], shape: _Shape, results: Sequence[Any], threads: int, opened: tuple[Opened, ...]
     ) -> Form:
         key = self._digest(args, shape, threads, opened)
 
         def export(path: Path) -> None:
             export_onnx(self.module, args, shape.inputs, shape.results, path, opened)
 
-        def size_in(path: Path) -> OpenSize:
-            assert opened is not None
-            return opened.in_file(path, {place: input_name(place) for place in shape.inputs})
+        def sizes_in(path: Path) -> tuple[OpenSize, ...]:
+            names = {place: input_name(place) for place in shape.inputs}
+            return tuple(one.in_file(path, names) for one in opened)
 
         if self.options.capture is not None:
             self._capture(export, key)
-        session = open_session(key, export, self.options, threads, None if opened is None else size_in)
+        session = open_session(key, export, self.options, threads, sizes_in if opened else None)
         known = {node.name for node in session.get_inputs()}
         form = Form(
             session,
@@ -257,12 +274,12 @@ class Graph:
             shape.numbers,
             tuple(None if _is_tensor(value) else value for value in results),
             opened,
-            None if opened is None else opened.masked(sizes_of(args)),
+            masked(opened, sizes_of(args)),
         )
         _check(form.run(args), results)
         return form
 
-    def _digest(self, args: Sequence[Any], shape: _Shape, threads: int, opened: Opened | None) -> str | None:
+    def _digest(self, args: Sequence[Any], shape: _Shape, threads: int, opened: Sequence[Opened]) -> str | None:
         """What the library is kept under; None where the graph does not say what it computes."""
         try:
             text = graph_text(self.module)
@@ -272,10 +289,10 @@ class Graph:
             described(place, value) if _is_tensor(value) else f"{type(value).__name__} {value!r}"
             for place, value in enumerate(args)
         ]
-        if opened is not None:
+        if opened:
             shapes = [f"{value.dtype if _is_tensor(value) else type(value).__name__}" for value in args]
-            free = [size for place, size in enumerate(opened.masked(sizes_of(args))) if place not in self.weights]
-            arguments = [*shapes, f"{free}", f"from {opened.low} to {opened.high}"]
+            free = [size for place, size in enumerate(masked(opened, sizes_of(args))) if place not in self.weights]
+            arguments = [*shapes, f"{free}", *(f"from {one.low} to {one.high}" for one in opened)]
         circumstances = {
             "arguments": arguments, "sizes": self.options.sizes,
             "inputs": list(shape.inputs), "results": list(shape.results), "threads": threads, **_versions(), **_modes(),

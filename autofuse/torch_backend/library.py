@@ -33,18 +33,18 @@ def open_session(
     export: Callable[[Path], None],
     options: Options,
     threads: int,
-    size_in: Callable[[Path], OpenSize] | None = None,
+    sizes_in: Callable[[Path], tuple[OpenSize, ...]] | None = None,
 ) -> Session:
     """The library of a graph, loaded. `key`: what it is kept under (None: it is not kept).
 
-    `export` writes the graph as an ONNX file, where that is needed. `size_in`: the size of that file that stays open.
+    `export` writes the graph as an ONNX file, where that is needed. `sizes_in`: the sizes of that file that stay open.
     AutofuseError when it cannot be compiled.
     """
 
     def compiled(context: Context, model: Path, library: Path | None) -> CompileReport:
-        if size_in is None:
+        if sizes_in is None:
             return compile_in(context, model, library, [{}], None)
-        return compile_open(context, model, library, {}, (size_in(model),), None)
+        return compile_open(context, model, library, {}, sizes_in(model), None)
 
     cache = default_cache(options.cache_bytes) if options.cache and key is not None else None
     place = Place(options.database, options.device, threads)

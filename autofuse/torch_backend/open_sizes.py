@@ -54,15 +54,6 @@ class Opened:
         """Whether the size of these arguments is in the range."""
         return self.low <= self.symbol.value(args) <= self.high and self.symbol.is_in(args)
 
-    def masked(self, sizes: Sequence[Any]) -> tuple[Any, ...]:
-        """Shapes and numbers of all arguments, see `sizes_of`, without this size."""
-        found = [list(one) if isinstance(one, tuple) else one for one in sizes]
-        for place, axis, more in self.symbol.axes:
-            found[place][axis] = f"size + {more}"
-        for place, more in self.symbol.numbers:
-            found[place] = f"size + {more}"
-        return tuple(tuple(one) if isinstance(one, list) else one for one in found)
-
     def in_file(self, path: Path, names: dict[int, str]) -> OpenSize:
         """The open size under its name in an ONNX file, whose inputs are called so by their place.
 
@@ -74,6 +65,17 @@ class Opened:
         if len(found) != 1 or not name:
             raise RefusedError("torch's exporter makes it a fixed number")
         return OpenSize(name, self.low, self.high)
+
+
+def masked(opened: Sequence[Opened], sizes: Sequence[Any]) -> tuple[Any, ...]:
+    """Shapes and numbers of all arguments, see `sizes_of`, without the sizes that are open."""
+    found = [list(one) if isinstance(one, tuple) else one for one in sizes]
+    for number, one in enumerate(opened):
+        for place, axis, more in one.symbol.axes:
+            found[place][axis] = f"size {number} + {more}"
+        for place, more in one.symbol.numbers:
+            found[place] = f"size {number} + {more}"
+    return tuple(tuple(one) if isinstance(one, list) else one for one in found)
 
 
 def symbols_of(module: Any, weights: Sequence[int]) -> tuple[Symbol, ...]:

@@ -121,12 +121,38 @@ def test_one_library_takes_every_number_of_tokens(compiled: Compiled, compiles: 
     assert compiles == [((2, 40),)]
 
 
-def test_of_two_sizes_one_stays_open(compiled: Compiled, compiles: list[Any]) -> None:
+def test_one_library_takes_every_number_of_sequences_and_tokens(compiled: Compiled, compiles: list[Any]) -> None:
     model = encoder()
     fast = compiled(model, dynamic=True, sizes="2:40")
-    for batch, count in ((2, 6), (3, 6), (40, 6), (2, 7), (5, 7)):
+    for batch, count in ((2, 6), (3, 6), (40, 40), (2, 2), (5, 17), (2, 40), (40, 2)):
         check(fast, model, *tokens(count, batch))
-    assert compiles == [((2, 40),)] * 2  # for each number of tokens, one of every batch
+    assert compiles == [((2, 40), (2, 40))]
+
+
+def test_the_disk_keeps_a_library_of_two_sizes(compiled: Compiled, compiles: list[Any]) -> None:
+    import torch
+
+    model = encoder()
+    for batch, count in ((3, 6), (5, 9)):  # another size comes first in the next process
+        torch._dynamo.reset()
+        fast = compiled(model, dynamic=True, sizes="2:40")
+        check(fast, model, *tokens(count, batch))
+        check(fast, model, *tokens(11, 2))
+    assert compiles == [((2, 40), (2, 40))]
+
+
+def test_of_two_sizes_that_cannot_be_open_together_one_stays_open(compiled: Compiled, compiles: list[Any]) -> None:
+    import torch
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(x @ y.transpose(0, 1), -1)
+
+    fast = compiled(function, dynamic=True, sizes="2:40")
+    y = torch.randn(9, 16)
+    for rows in (3, 40, 7):
+        check(fast, function, torch.randn(rows, 16), y)
+    check(fast, function, torch.randn(5, 16), torch.randn(8, 16))
+    assert compiles == [((2, 40),)] * 2  # for each number of columns, one of every number of rows
 
 
 def test_dynamo_opens_a_size_by_itself_at_the_second_one(compiled: Compiled, compiles: list[Any]) -> None:
@@ -155,15 +181,15 @@ def test_results_that_are_the_size(compiled: Compiled, compiles: list[Any]) -> N
     import torch
 
     def function(x: torch.Tensor) -> tuple[torch.Tensor, int, int]:
-        return torch.exp(x) + 1, x.shape[0], x.shape[0] + 2
+        return torch.exp(x) + 1, x.shape[0], x.shape[1] + 2
 
     fast = compiled(function, dynamic=True)
-    for rows in (3, 5, 9):
-        x = torch.randn(rows, 4)
+    for rows, columns in ((3, 4), (5, 4), (9, 7)):
+        x = torch.randn(rows, columns)
         found = fast(x)
         agree(found[0], function(x)[0])
-        assert found[1:] == (rows, rows + 2)
-    assert compiles == [((2, 512),)]
+        assert found[1:] == (rows, columns + 2)
+    assert compiles == [((2, 512), (2, 512))]
 
 
 def test_changed_weights_are_seen_at_every_size(compiled: Compiled, compiles: list[Any]) -> None:
