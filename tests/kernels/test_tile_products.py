@@ -12,23 +12,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autofuse.backend.compile.function import assembly
+from autofuse.backend.compile.jit import JitKernel, tensor
 from autofuse.device.target import Target
 from autofuse.environment.space import load_space
 from autofuse.errors import InputError
+from autofuse.graph.loading.load import from_model
 from autofuse.graph.own.rounding import rounded
+from autofuse.graph.transform.open_sizes.open_graph import open_graph
 from autofuse.kernels.build import build_kernel
 from autofuse.kernels.families.narrow import tiles
 from autofuse.kernels.families.narrow.instructions import bfloat16_multipliers, multipliers
 from autofuse.kernels.families.narrow.tiles import TILES, TileShape, bfloat16_tiles, integer_tiles, rows_of_tiles
+from autofuse.kernels.open_sizes.open_rows import TILES as SIZES
+from autofuse.kernels.open_sizes.open_rows import Tile, open_kernel
 from autofuse.kernels.schedule.guesses import first_schedules
 from autofuse.kernels.schedule.knobs import canonical, open_knobs
 from autofuse.kernels.schedule.transfer import schedule_fault
 from autofuse.kernels.tir import emit
 from autofuse.kernels.tir.digest import code_key
 from tests.kernels import test_bfloat16 as halves
-from tests.kernels.conftest import Array, Bench, Small, parsed, real
+from tests.kernels.conftest import Array, Bench, Guarded, Small, parsed, real
 from tests.kernels.kernel_sample import SAMPLES, TARGETS
 from tests.kernels.test_integer import BYTES, exact, levels, product
+from tests.kernels.test_open_rows import rows_of
 from tests.kernels.tile_double import TileDouble
 
 FEATURES = ("+amx-tile", "+amx-int8", "+amx-bf16", "+avx512vnni")
@@ -144,6 +150,10 @@ FORMS: dict[str, Callable[[], Small]] = {
     "groups": lambda: convolution(
         "pads=[1, 1, 1, 1]", levels("uint8", 1, 12, 6, 7), levels("int8", 20, 6, 3, 3), groups=2, zx=np.uint8(4)
     ),
+    "two products of one shape": lambda: Small(
+        parsed("r = MatMulInteger (x, w); s = MatMulInteger (z, w); y = Add (r, s)"),
+        {"x": levels("uint8", 33, 64), "z": levels("uint8", 33, 64, seed=4)}, ["y"], {"w": levels("int8", 64, 20)},
+    ),
     "points": lambda: convolution(
         "strides=[1, 1]", levels("uint8", 1, 70, 5, 13), levels("int8", 33, 70, 1, 1), zx=np.uint8(99)
     ),
@@ -160,6 +170,28 @@ def test_all_forms(bench: Bench, double: TileDouble, form: str) -> None:
 def test_maps_in_blocks_of_channels(bench: Bench, double: TileDouble) -> None:
     small = convolution("strides=[1, 1]", levels("uint8", 1, 32, 6, 7), levels("int8", 48, 32, 1, 1), zx=np.uint8(5))
     exact(bench, small, able(bench), by_tiles(vectors=2), x="c16", y="c16")
+    double.check()
+    assert double.ran["tdpbusd"]
+
+
+def test_any_number_of_rows_of_an_open_size(bench: Bench, double: TileDouble) -> None:
+    """In one kernel with tiles for 1 to 32 rows; computed before and behind the product is part of it."""
+    body = "r = MatMulInteger (x, w, zx); c = Cast <to=1> (r); y = Relu (c)"
+    w, zero, target = levels("int8", 70, 40), np.uint8(9), able(bench)
+
+    def of(rows: int) -> Small:
+        return Small(parsed(body), {"x": levels("uint8", rows, 70)}, ["y"], {"w": w, "zx": np.asarray(zero)})
+
+    opened = open_graph("n", 19, from_model(of(19).model(), "rows"), 23, from_model(of(23).model(), "rows"))
+    bounds = {rows: bench.bind(of(rows)) for rows in SIZES}
+    pieces = [Tile(rows, bound.workload, by_tiles(vectors=2)) for rows, bound in bounds.items()]
+    kernel = open_kernel(pieces, rows_of(opened, bounds[1]), target)
+    jit, packed = JitKernel(kernel.function, target), kernel.pack([bench.constants(of(1), bounds[1])] * len(SIZES))
+    for rows in (1, 2, 15, 16, 33, 100):
+        small, result = of(rows), Guarded(np.zeros((rows, 40), "float32"))
+        jit(Guarded(small.inputs["x"]).tensor, *map(tensor, packed), result.tensor)
+        assert result.intact
+        np.testing.assert_array_equal(result.array, small.reference()["y"])
     double.check()
     assert double.ran["tdpbusd"]
 
