@@ -81,6 +81,12 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         _page("never_slower"),
     ),
     Experiment(
+        "real_models",
+        "Do models run as exporters write them, agree, and keep up with ONNX Runtime?",
+        "--threads 1,2 --budget 2m",
+        _page("real_models"),
+    ),
+    Experiment(
         "seeds",
         "What does each way to fuse and fold give on the first, smallest models?",
         "--budget 60s",

@@ -52,6 +52,7 @@ ENVIRONMENTS = {
             ("--no-deps", "torchvision==0.28.0", "pillow", "onnx==1.23.2", "onnx2torch"),
         )
     ),
+    "sklearn": Environment((("scikit-learn==1.9.1", "skl2onnx==1.20.0", "onnx==1.23.2", "numpy>=2,<3"),)),
     "metaschedule": Environment(
         (
             ("apache-tvm==0.27.0.post1", "apache-tvm-ffi==0.1.14.post1", "numpy>=2,<3", "onnx==1.23.2"),
