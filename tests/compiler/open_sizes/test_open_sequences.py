@@ -117,3 +117,13 @@ def loaded(model: Path) -> Library:
     library = api.load(model.with_suffix(".so"))
     assert isinstance(library, Library)
     return library
+
+
+def test_three_sizes_are_refused_with_what_to_do(tmp_path: Path) -> None:
+    model = write(
+        tmp_path / "three.onnx", "g (float[batch, tokens, n] x) => (float[batch, tokens, n] y) { y = Relu (x) }", {}
+    )
+    with pytest.raises(
+        InputError, match="batch and tokens and n cannot .* two at most can .*; fix others, such as n=9"
+    ):
+        built_over(model, {**RANGES, "n": (1, 9)})

@@ -106,7 +106,7 @@ def open_ones(sizes: Sequence[OpenSize]) -> tuple[OpenSize, ...]:
 
 
 def the_open_one(sizes: Sequence[OpenSize]) -> OpenSize:
-    """The one size that has a range. InputError where there is none, or more than one."""
+    """The one size that has a range. InputError where there is none, or more than may stay open."""
     found = open_ones(sizes)
     if len(found) == 1 and found[0].step > 1:
         raise InputError(f"--sizes: {found[0].name} counts rows, and only sizes of images are multiples of a step")
@@ -115,4 +115,7 @@ def the_open_one(sizes: Sequence[OpenSize]) -> OpenSize:
     if not found:
         raise InputError(f"--sizes: no size has a range; give one, such as {sizes[0].name}=1:16, or use --shape")
     names, last = " and ".join(size.name for size in found), found[-1]
-    raise InputError(f"--sizes: {names} cannot stay open together; fix all but one, such as {last.name}={last.high}")
+    raise InputError(
+        f"--sizes: {names} cannot stay open together, two at most can (how many sequences there are, and how long they "
+        f"are); fix others, such as {last.name}={last.high}"
+    )
