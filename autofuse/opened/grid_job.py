@@ -16,7 +16,7 @@ from autofuse.backend.compile.open_program import OpenTile
 from autofuse.backend.compile.realise import Progress, silent
 from autofuse.backend.library.threads import usable_threads
 from autofuse.compiler.context import Context
-from autofuse.compiler.formats import check_form
+from autofuse.compiler.formats import check_form, check_signed, with_files, writer
 from autofuse.compiler.job import LOOKING_UP, READING, checked_plan, read_files
 from autofuse.compiler.open_sizes.tiles import open_report, require_own, require_schedules, tile_report
 from autofuse.compiler.plan_ladder import FoundPlan, find_plan
@@ -80,24 +80,25 @@ def compile_grid(
     InputError that names the operator which no kernel of ours computes at any size.
     """
     started, told = time.monotonic(), progress or silent
-    if form != "so":
-        raise InputError(f"--sizes: --format {form} takes no images of open sizes; name their sizes with --shape")
+    check_signed(form, key is not None)
     if caches:
         raise InputError("--cache: images have no caches that grow")
     if output is not None:
-        check_form("so", output, read_files(context, model, output, plan), context.environment.target)
+        check_form(form, output, read_files(context, model, output, plan), context.environment.target)
     if key is not None:
         private_key(key)
     read = read_images(model, given, sizes, told)
     told(LOOKING_UP, 0, 1)
     planned = grid_plan(context, read, find_plan(context, read.opened.graph, read.sha256, plan))
     part, found = _scheduled(context, planned)
+    write = writer(form, model, given, None)
     if output is not None:
         target = context.environment.target
         build_grid_library(
-            part, target, context.threads, output, key, progress, usable_threads(), user_objects(target)
+            part, target, context.threads, output, key, progress, usable_threads(), write, user_objects(target)
         )  # fmt: skip
-    return _report(context, model, output, part, planned, found, time.monotonic() - started)
+    report = _report(context, model, output, part, planned, found, time.monotonic() - started)
+    return with_files(report, form, output, write)
 
 
 def read_images(model: Path, given: Given, sizes: Sequence[OpenSize], told: Progress = silent) -> GridModel:

@@ -15,6 +15,7 @@ from autofuse.backend.compile.symbols import Symbols
 from autofuse.backend.container.open_spec import AxisSpec
 from autofuse.errors import PlanError
 from autofuse.graph.model import Graph
+from autofuse.graph.transform.open_sizes.grid_graph import Extent
 from autofuse.graph.transform.open_sizes.stored_shapes import OpenImages, OpenRows
 from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.packing import as_stored
@@ -220,19 +221,10 @@ class _Program:
             outputs = [self._returned(name, _plain(self._graph, name)) for name in self._graph.outputs]
             self._builder.emit_func_output(relax.Tuple(outputs))
         return AssembledProgram(
-            entry,
-            tuple(self._positions),
-            tuple(self._symbols),
-            self._copied(),
-            self._parallel,
-            tuple(self._steps),
-            self._stored,
-            self._storage,
-            tuple(self._weight_values),
-            self._constants,
-            _stored_axes(self._rows) if isinstance(self._rows, OpenRows) else {},
-            _own(self._rows) if isinstance(self._rows, OpenRows) else (),
-        )
+            entry, tuple(self._positions), tuple(self._symbols), self._copied(), self._parallel, tuple(self._steps),
+            self._stored, self._storage, tuple(self._weight_values), self._constants, _stored_axes(self._rows),
+            _own(self._rows),
+        )  # fmt: skip
 
     def _emit_call(self, bound: BoundWorkload, function: Any, weights: list[Any]) -> None:
         relax, workload = self._relax, bound.workload
@@ -335,13 +327,20 @@ class _Program:
         return tuple(found)
 
 
-def _own(rows: OpenRows) -> Collection[str]:
+def image_axes(extents: Mapping[int, Extent]) -> tuple[AxisSpec, ...]:
+    """The axes of a tensor of images that follow an open size."""
+    return tuple(AxisSpec(axis, one.size, one.factor, one.per, one.more) for axis, one in sorted(extents.items()))
+
+
+def _own(rows: OpenRows | OpenImages | None) -> Collection[str]:
     """Tensors of which each sequence has its own."""
-    return () if rows.repeats is None else rows.repeats.own
+    return rows.repeats.own if isinstance(rows, OpenRows) and rows.repeats is not None else ()
 
 
-def _stored_axes(rows: OpenRows) -> dict[str, tuple[AxisSpec, ...]]:
+def _stored_axes(rows: OpenRows | OpenImages | None) -> dict[str, tuple[AxisSpec, ...]]:
     """The axes of tensors, as they are stored, that follow an open size: the number of sequences is the first one."""
+    if not isinstance(rows, OpenRows):
+        return {} if rows is None else {name: image_axes(extents) for name, extents in rows.axes.items()}
     own, size = _own(rows), int(rows.repeats is not None)
     found: dict[str, tuple[AxisSpec, ...]] = {name: (AxisSpec(0, 0),) for name in own}
     for name, where in rows.axes.items():

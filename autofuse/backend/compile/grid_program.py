@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
-from autofuse.backend.compile.assemble import BoundKernel, assemble_all
-from autofuse.backend.compile.function import NOTHING_KEPT, Kept, compile_program
+from autofuse.backend.compile.assemble import BoundKernel, assemble_all, image_axes
+from autofuse.backend.compile.function import NOTHING_KEPT, Kept
 from autofuse.backend.compile.open_program import OpenTile
-from autofuse.backend.compile.realise import TRANSLATING, WRITING, Progress, describe_library, describe_program, silent
+from autofuse.backend.compile.realise import (
+    Progress,
+    Write,
+    describe_library,
+    describe_program,
+    silent,
+    write_assembled,
+)
 from autofuse.backend.compile.symbols import Symbols
 from autofuse.backend.container.metadata import KernelRow
-from autofuse.backend.container.open_spec import AxisSpec, OpenSpec, SizeSpec
-from autofuse.backend.library.library import export, require_space
+from autofuse.backend.container.open_spec import OpenSpec, SizeSpec
 from autofuse.device.target import Target
 from autofuse.graph.transform.open_sizes.grid_graph import GridGraph
 from autofuse.graph.transform.open_sizes.grid_rules import GridGroup
@@ -60,26 +65,23 @@ def build_grid_library(
     key: Path | None = None,
     progress: Progress | None = None,
     jobs: int = 1,
+    write: Write | None = None,
     kept: Kept = NOTHING_KEPT,
 ) -> None:
-    """Write the library of `part`, signed with `key`. `jobs`: kernels that are translated at a time, where they are not
-    among those of earlier libraries that are `kept`.
+    """Write the library of `part`, signed with `key`. `jobs`, `write` and `kept`: see `build_programs`.
 
     DeviceError when the file cannot be linked or written.
     """
-    told, opened = progress or silent, part.opened
+    opened = part.opened
     kernels: list[BoundKernel] = [(group.bound, group.kernel) for group in part.groups]
     assembly = assemble_all([(opened.graph, kernels)], Symbols(), OpenImages(opened.sizes, opened.axes))
     assembled = assembly.programs[0]
     rows = [_row(symbol, part.groups[position]) for position, symbol in assembled.symbols]
     program = describe_program(opened.at(opened.high), assembled, rows, part.plan_key, part.plan_tier)
     described = describe_library([replace(program, opened=_spec(opened))], assembly, target, threads)
-    require_space(output)
-    executable = compile_program(assembly.module, target, {}, partial(told, TRANSLATING), jobs, kept)
+    described = replace(described, origin=opened.graph.origin)
+    write_assembled(assembly, described, target, output, key, progress or silent, jobs, write, kept)
     kept.bound()
-    told(WRITING, 0, 1)
-    export(executable, assembly.weights, replace(described, origin=opened.graph.origin), output, key)
-    told(WRITING, 1, 1)
 
 
 def built_kernel(opened: GridGraph, group: BuiltGroup, emission: Emission, threads: int = 1) -> Kernel | None:
@@ -110,13 +112,7 @@ def _row(symbol: str, group: BuiltGroup) -> KernelRow:
 def _spec(opened: GridGraph) -> OpenSpec:
     sizes = tuple(SizeSpec(size.name, size.low, size.high, size.step) for size in opened.sizes)
     inputs, outputs = (
-        tuple(
-            tuple(
-                AxisSpec(axis, one.size, one.factor, one.per, one.more)
-                for axis, one in sorted(opened.axes.get(name, {}).items())
-            )
-            for name in names
-        )
+        tuple(image_axes(opened.axes.get(name, {})) for name in names)
         for names in (opened.graph.inputs, opened.graph.outputs)
     )
     return OpenSpec(sizes, inputs, outputs)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.backend.compile.assemble import BoundKernel, assemble_all
-from autofuse.backend.compile.function import NOTHING_KEPT, Kept, compile_kernels, compile_program
+from autofuse.backend.compile.function import NOTHING_KEPT, Kept
 from autofuse.backend.compile.realise import (
-    TRANSLATING,
-    WRITING,
     Progress,
     Write,
     describe_library,
     describe_program,
     silent,
+    write_assembled,
 )
 from autofuse.backend.compile.symbols import Symbols
 from autofuse.backend.container.metadata import KernelRow
 from autofuse.backend.container.open_spec import AxisSpec, OpenSpec, SizeSpec
-from autofuse.backend.library.library import export, require_space
 from autofuse.device.target import Target
 from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.graph.model import Graph, Tensor
@@ -99,13 +96,10 @@ def build_open_library(
     write: Write | None = None,
     kept: Kept = NOTHING_KEPT,
 ) -> None:
-    """Write the library of `part`, signed with `key`. `jobs`: kernels that are translated at a time, where they are not
-    among those of earlier libraries that are `kept`. `write`: what writes a library of another form instead, from the
-    machine code of its kernels by symbol.
+    """Write the library of `part`, signed with `key`. `jobs`, `write` and `kept`: see `build_programs`.
 
     DeviceError when the file cannot be linked or written.
     """
-    told = progress or silent
     kernels: list[BoundKernel] = [(group.bound, group.kernel) for group in part.groups]
     graph = replace(part.opened.graph, outputs=_returned(part))
     stored = {name: place for name in graph.tensors if (place := _place(part, name)) is not None}
@@ -122,16 +116,8 @@ def build_open_library(
     program = describe_program(largest, assembled, rows, part.plan_key, part.plan_tier)
     made = describe_library([replace(program, opened=_spec(part))], assembly, target, threads)
     described = replace(made, origin=graph.origin)
-    require_space(output)
-    translate = compile_program if write is None else compile_kernels
-    made_of = translate(assembly.module, target, {}, partial(told, TRANSLATING), jobs, kept)
+    write_assembled(assembly, described, target, output, key, progress or silent, jobs, write, kept)
     kept.bound()
-    told(WRITING, 0, 1)
-    if write is None:
-        export(made_of, assembly.weights, described, output, key)
-    else:
-        write(made_of, assembly, described, output)
-    told(WRITING, 1, 1)
 
 
 def several_at_most(part: OpenPart, whole: Graph) -> dict[str, Tensor]:

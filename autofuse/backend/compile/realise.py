@@ -151,17 +151,38 @@ def build_programs(
     ]
     described = replace(describe_library(programs, assembly, target, threads), origin=parts[0].lowered.graph.origin)
     metadata, weights = with_rest(described, assembly.weights, rest)
-    require_space(output)
     ready |= {symbol: read_object(path, symbol) for symbol, path in symbols.files.items()}
+    write_assembled(assembly, metadata, target, output, key, told, jobs, write, kept, weights, ready, ahead)
+    return frozenset(kernels.replaced)
+
+
+def write_assembled(
+    assembly: Assembly,
+    metadata: Metadata,
+    target: Target,
+    output: Path,
+    key: Path | None,
+    told: Progress,
+    jobs: int = 1,
+    write: Write | None = None,
+    kept: Kept = NOTHING_KEPT,
+    weights: Sequence[NDArray[np.generic]] | None = None,
+    ready: Mapping[str, Any] | None = None,
+    ahead: Translator | None = None,
+) -> None:
+    """Translate what is not `ready`, and write the library; see `build_programs`. `weights`: other than the assembly's.
+
+    DeviceError when the file cannot be linked or written.
+    """
+    require_space(output)
     translate = compile_program if write is None else compile_kernels
-    made_of = translate(assembly.module, target, ready, partial(told, TRANSLATING), jobs, kept, ahead)
+    made_of = translate(assembly.module, target, dict(ready or {}), partial(told, TRANSLATING), jobs, kept, ahead)
     told(WRITING, 0, 1)
     if write is None:
-        export(made_of, weights, metadata, output, key)
+        export(made_of, assembly.weights if weights is None else weights, metadata, output, key)
     else:
         write(made_of, assembly, metadata, output)
     told(WRITING, 1, 1)
-    return frozenset(kernels.replaced)
 
 
 def silent(_phase: str, _done: int, _total: int) -> None:

@@ -22,7 +22,7 @@ from autofuse.link.c_compiler import c_compiler
 from autofuse.ort.provider.build import SOURCES as PROVIDER
 from autofuse.values.scratch import scratch_folder
 
-MAGIC, FORMAT, FORMAT_OF_SIZES = b"AUTOFUSP", 1, 3
+MAGIC, FORMAT, FORMAT_OF_SIZES = b"AUTOFUSP", 1, 4
 HEAD = struct.Struct("<8sIIQQQQ")
 """Magic, format, nothing; place and bytes of the image, place and bytes of the weights: `af_payload_head`."""
 SOURCES = Path(__file__).parent / "sources"

@@ -180,7 +180,9 @@ def _range_lines(shapes: Shapes) -> list[str]:
     for spec, extents in zip(shapes.inputs, opened.extents, strict=False):
         added |= {one.size: one.more for one in extents if spec.name in opened.kept}
     ranges = enumerate(opened.sizes)
-    return [f"{{{_text(one.name)}, {one.low}, {one.high}, {added.get(number, 0)}}}" for number, one in ranges]
+    return [
+        f"{{{_text(one.name)}, {one.low}, {one.high}, {one.step}, {added.get(number, 0)}}}" for number, one in ranges
+    ]
 
 
 def _extent_lines(shapes: Shapes, tables: Tables) -> list[str]:
@@ -194,7 +196,8 @@ def _extent_lines(shapes: Shapes, tables: Tables) -> list[str]:
         *(known[spec] for spec in (*shapes.given, *shapes.outputs, *shapes.kept)),
     ]
     return [
-        f"{{{tensor}, {one.axis}, {one.size}, {-1 if one.times is None else one.times}, {one.factor}, {one.more}}}"
+        f"{{{tensor}, {one.axis}, {one.size}, {-1 if one.times is None else one.times}, "
+        f"{one.factor}, {one.more}, {one.per}}}"
         for tensor, extents in enumerate(found)
         for one in extents
     ]

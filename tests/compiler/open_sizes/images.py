@@ -17,6 +17,20 @@ from tests.compiler.open_sizes.models import TOLERANCE, Array, weight
 Point = dict[str, int]
 """A value for each open size."""
 
+SMALL = """
+small (float[1, 3, height, width] x) => (float[1, 8, k, l] y, float[1, 8, 1, 1] z) {
+  a = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (x, w1)
+  r = Relu (a)
+  y = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (r)
+  z = GlobalAveragePool (y)
+}"""
+SMALL_WEIGHTS = {"w1": weight(8, 3, 3, 3)}
+"""A convolution, a pooling, and the mean of all."""
+RANGES: dict[str, tuple[int, ...]] = {"height": (2, 40, 2), "width": (4, 72, 2)}
+_SHAPES = [(2, 4), (2, 72), (40, 4), (40, 72), (8, 32), (16, 64), (10, 34), (22, 50), (30, 6), (6, 30), (18, 70)]
+POINTS: list[Point] = [{"height": high, "width": wide} for high, wide in _SHAPES]
+"""Of these ranges the smallest and the largest, fewer places than a tile, whole tiles, and tiles that are moved back."""
+
 CLASSIFIER = """
 classifier (float[1, 3, height, width] x) => (float[1, 10] y, float[1, 16, h, w] map) {
   a = Conv <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> (x, w1, b16)

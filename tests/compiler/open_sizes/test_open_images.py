@@ -20,6 +20,10 @@ from tests.compiler.open_sizes.images import (
     DECODER_WEIGHTS,
     DEEP,
     DEEP_WEIGHTS,
+    POINTS,
+    RANGES,
+    SMALL,
+    SMALL_WEIGHTS,
     WIDE,
     WIDE_WEIGHTS,
     Net,
@@ -29,20 +33,11 @@ from tests.compiler.open_sizes.images import (
 )
 from tests.compiler.open_sizes.models import TOLERANCE, weight, write
 
-SMALL = """
-small (float[1, 3, height, width] x) => (float[1, 8, k, l] y, float[1, 8, 1, 1] z) {
-  a = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (x, w1)
-  r = Relu (a)
-  y = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (r)
-  z = GlobalAveragePool (y)
-}"""
-RANGES = {"height": (2, 40, 2), "width": (4, 72, 2)}
-
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A convolution, a pooling, and the mean of all."""
-    return write(tmp_path_factory.mktemp("images") / "small.onnx", SMALL, {"w1": weight(8, 3, 3, 3)})
+    return write(tmp_path_factory.mktemp("images") / "small.onnx", SMALL, SMALL_WEIGHTS)
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +47,7 @@ def library(model: Path) -> Library:
 
 def test_images_of_any_size_are_right(model: Path, library: Library) -> None:
     """The smallest and the largest, fewer places than a tile, whole tiles, and tiles that are moved back."""
-    shapes = [(2, 4), (2, 72), (40, 4), (40, 72), (8, 32), (16, 64), (10, 34), (22, 50), (30, 6), (6, 30), (18, 70)]
-    check_images(model, library, [{"height": high, "width": wide} for high, wide in shapes])
+    check_images(model, library, POINTS)
 
 
 def test_a_session_names_the_sizes_and_refuses_others(library: Library, model: Path) -> None:

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-_Static_assert(offsetof(AF(range), high) == offsetof(af_range, high), "the header's range begins as ours");
+_Static_assert(offsetof(AF(range), step) == offsetof(af_range, step), "the header's range begins as ours");
 
 static const af_program *program(void) { return &AF(network).program[0]; }
 

@@ -1,8 +1,8 @@
 
-/* A size that is open: a session takes any of `low` to `high`. */
+/* A size that is open: a session takes any of `low` to `high`, in multiples of `step`. */
 typedef struct {
   const char *name;
-  int64_t low, high;
+  int64_t low, high, step;
 } @NAME@_range;
 
 /* The open sizes; NULL beyond the last. */

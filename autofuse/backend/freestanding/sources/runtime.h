@@ -62,19 +62,20 @@ typedef struct {
   uint32_t element_bytes;
 } af_index;
 
-/* A size that is open: any of `low` to `high`. A call adds `added` to it where its caches grow along it. */
+/* A size that is open: any of `low` to `high`, in multiples of `step`. A call adds `added` to it where its caches grow along
+   it. */
 typedef struct {
   const char *name;
-  int64_t low, high, added;
+  int64_t low, high, step, added;
 } af_range;
 
-/* An extent that follows an open size: axis `axis` of a tensor is `factor` times the size number `size`, and `more`;
-   all of this as often as size number `times` says, where that is not below 0.
+/* An extent that follows an open size: axis `axis` of a tensor is `factor` times a `per`-th of the size number `size`, and
+   `more`; all of this as often as size number `times` says, where that is not below 0.
    `tensor`: its number among the rows, then the inputs, the outputs, the caches; extents of one tensor stand together. */
 typedef struct {
   uint32_t tensor, axis, size;
   int32_t times;
-  int64_t factor, more;
+  int64_t factor, more, per;
 } af_extent;
 
 /* The model at one set of input shapes, or at any of its open sizes. The first `bound` rows lie in inputs and outputs.

@@ -85,7 +85,7 @@ void af_resize(AF(session) *session, uint32_t number, int64_t size) {
   for (uint32_t i = 0; i < p->extents; i++) {
     const af_extent *one = &p->extent[i];
     if (!follows(one, number)) continue;
-    *session->extent[i] = (one->factor * session->size[one->size] + one->more) * (one->times < 0 ? 1 : session->size[one->times]);
+    *session->extent[i] = (one->factor * (session->size[one->size] / one->per) + one->more) * (one->times < 0 ? 1 : session->size[one->times]);
   }
   for (uint32_t i = 0; i < p->extents; i++) {
     if (!follows(&p->extent[i], number) || p->extent[i].tensor < p->rows) continue;
@@ -114,6 +114,9 @@ int af_set_size(AF(session) *session, uint32_t number, int64_t size, const char 
   if (rows && size > session->size[number])
     return af_fail(AF(BAD_ARGUMENT), "%s: %s is %lld, but the caches have rows of %lld sequences only: set %s to %lld first, which begins new ones", who,
                 range->name, (long long)size, (long long)session->size[number], rows->name, (long long)rows->low);
+  if (size % range->step)
+    return af_fail(AF(BAD_ARGUMENT), "%s: %s is %lld, the library takes multiples of %lld, from %lld to %lld", who, range->name, (long long)size,
+                (long long)range->step, (long long)range->low, (long long)range->high);
   if (session->size[number] != size) af_resize(session, number, size);
   return AF(OK);
 }

@@ -45,15 +45,32 @@ static OrtStatus *type_and_sizes(const OrtValue *value, int *type, int64_t *size
   return status;
 }
 
-static OrtStatus *check(const af_node *node, const af_port *port, const OrtValue *value, int64_t *open_sizes) {
+/* Type and shape of a value; the shape may stand in `own`, for MOST_RANK sizes. */
+static OrtStatus *look_at(const OrtValue *value, int *type, int64_t *own, const int64_t **sizes, size_t *rank) {
+  *sizes = own;
+  *rank = 0;
+  return ort_newer ? ort->GetTensorElementTypeAndShapeDataReference(value, type, sizes, rank) : type_and_sizes(value, type, own, rank);
+}
+
+/* The open sizes that an input says. */
+static OrtStatus *read_sizes(const af_port *port, const OrtValue *value, int64_t *open_sizes) {
+  int64_t own[MOST_RANK];
+  const int64_t *sizes;
+  size_t rank;
+  int type = 0;
+  TRY(look_at(value, &type, own, &sizes, &rank));
+  if (rank <= MOST_RANK) af_read_sizes(port, sizes, rank, open_sizes);
+  return NULL;
+}
+
+static OrtStatus *check(const af_node *node, const af_port *port, const OrtValue *value, const int64_t *open_sizes) {
   const af_io *io = port->io;
   int64_t own[MOST_RANK];
-  const int64_t *sizes = own;
+  const int64_t *sizes;
   char wanted[SHAPE_BYTES], given[SHAPE_BYTES];
-  size_t rank = 0;
+  size_t rank;
   int type = 0;
-  OrtStatus *status = ort_newer ? ort->GetTensorElementTypeAndShapeDataReference(value, &type, &sizes, &rank) : type_and_sizes(value, &type, own, &rank);
-  if (status) return status;
+  TRY(look_at(value, &type, own, &sizes, &rank));
   if (type != port->type)
     return af_status(ORT_INVALID_ARGUMENT, "autofuse: %s: input %s is %s, compiled for %s", node->name, io->name, type_name(type), io->type);
   if (af_fits(port, sizes, rank, open_sizes)) return NULL;
@@ -117,6 +134,11 @@ static void lend(void *lender, void (*work)(void *, size_t), size_t count, void 
   if (status) ort->ReleaseStatus(status); /* then this thread does all of it */
 }
 
+static OrtStatus *input_of(const af_node *node, const af_port *port, OrtKernelContext *context, const OrtValue **given) {
+  TRY(ort->KernelContext_GetInput(context, (size_t)port->place, given));
+  return *given ? NULL : af_status(ORT_INVALID_ARGUMENT, "autofuse: %s: input %s is missing", node->name, port->io->name);
+}
+
 static OrtStatus *bind(const af_node *node, const af_room *room, OrtKernelContext *context, const void **inputs, void **outputs) {
   OrtStatus *status = NULL;
   const OrtValue *given;
@@ -125,8 +147,12 @@ static OrtStatus *bind(const af_node *node, const af_room *room, OrtKernelContex
   for (int i = 0; i < node->sizes; i++) sizes[i] = -1;
   for (int i = 0; i < node->inputs; i++) {
     const af_port *port = &node->port[i];
-    if ((status = ort->KernelContext_GetInput(context, (size_t)port->place, &given))) return status;
-    if (!given) return af_status(ORT_INVALID_ARGUMENT, "autofuse: %s: input %s is missing", node->name, port->io->name);
+    if (!port->axes) continue;
+    if ((status = input_of(node, port, context, &given)) || (status = read_sizes(port, given, sizes))) return status;
+  }
+  for (int i = 0; i < node->inputs; i++) {
+    const af_port *port = &node->port[i];
+    if ((status = input_of(node, port, context, &given))) return status;
     if ((status = check(node, port, given, sizes))) return status;
     if ((status = ort->GetTensorMutableData((OrtValue *)given, (void **)&inputs[i]))) return status;
   }

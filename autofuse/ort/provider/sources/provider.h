@@ -74,8 +74,9 @@ void af_end_node(af_node *node);
 
 enum { MOST_RANK = 64, SHAPE_BYTES = 256 };
 
-/* sizes.c: open sizes of a call, each -1 until an input says it. Whether the shape of an input fits, and says no other. */
-bool af_fits(const af_port *port, const int64_t *shape, size_t rank, int64_t *sizes);
+/* sizes.c: open sizes of a call, each -1 until an input says it; and whether the shape of an input fits to them. */
+void af_read_sizes(const af_port *port, const int64_t *shape, size_t rank, int64_t *sizes);
+bool af_fits(const af_port *port, const int64_t *shape, size_t rank, const int64_t *sizes);
 OrtStatus *af_resize(const af_node *node, void *session, const int64_t *sizes);
 /* The shape of an output at these sizes, perhaps in `room` for MOST_RANK; a port's shape for people, in SHAPE_BYTES. */
 const int64_t *af_shape_at(const af_port *port, const int64_t *sizes, int64_t *room);

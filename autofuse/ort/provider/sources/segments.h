@@ -14,7 +14,7 @@ typedef struct {
 _Static_assert(sizeof(af_payload_head) == 48, "as payload.py writes it");
 
 /* `SEGMENTS_FORMAT_OF_SIZES`: a segment has open sizes; then what `af_segments` has at its end is there. */
-enum { SEGMENTS_FORMAT = 1, SEGMENTS_FORMAT_OF_SIZES = 3, SEGMENTS_TEXT = 512, SEGMENTS_OK = 0, SEGMENTS_BAD_ARGUMENT = 1 };
+enum { SEGMENTS_FORMAT = 1, SEGMENTS_FORMAT_OF_SIZES = 4, SEGMENTS_TEXT = 512, SEGMENTS_OK = 0, SEGMENTS_BAD_ARGUMENT = 1 };
 #define SEGMENTS_MAGIC "AUTOFUSP"
 
 /* An input or output: compact, the last axis fastest. `type`: as numpy has it, such as "float32". */
@@ -31,12 +31,12 @@ typedef struct {
   int64_t low, high;
 } af_open_size;
 
-/* An axis of an input or output whose extent is `factor` times the open size number `size`, and `more`; all of this as often
-   as size number `times` says, where that is not below 0. */
+/* An axis of an input or output whose extent is `factor` times a `per`-th of the open size number `size`, and `more`; all of
+   this as often as size number `times` says, where that is not below 0. */
 typedef struct {
   uint32_t port, axis, size;
   int32_t times;
-  int64_t factor, more;
+  int64_t factor, more, per;
 } af_open_axis;
 
 /* Calls `work(data, number)` for each number below `count`, on threads of the lender's: at the same time, or not. */

@@ -5,6 +5,7 @@
 #include "provider.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const af_open_axis *open_axis(const af_port *port, size_t axis) {
@@ -14,24 +15,28 @@ static const af_open_axis *open_axis(const af_port *port, size_t axis) {
 }
 
 static int64_t extent_at(const af_open_axis *open, const int64_t *sizes) {
-  int64_t once = open->factor * sizes[open->size] + open->more;
+  int64_t once = open->factor * (sizes[open->size] / open->per) + open->more;
   return open->times < 0 ? once : once * sizes[open->times];
 }
 
-bool af_fits(const af_port *port, const int64_t *shape, size_t rank, int64_t *sizes) {
+static bool is_known(const af_open_axis *open, const int64_t *sizes) {
+  return sizes[open->size] >= 0 && (open->times < 0 || sizes[open->times] >= 0);
+}
+
+void af_read_sizes(const af_port *port, const int64_t *shape, size_t rank, int64_t *sizes) {
+  for (const af_open_axis *open = port->axis; open < port->axis + port->axes; open++) {
+    if (open->times >= 0 || open->per > 1 || open->axis >= rank || sizes[open->size] >= 0) continue;
+    int64_t times = shape[open->axis] - open->more;
+    if (times >= 0 && times % open->factor == 0) sizes[open->size] = times / open->factor;
+  }
+}
+
+bool af_fits(const af_port *port, const int64_t *shape, size_t rank, const int64_t *sizes) {
   if (rank != (size_t)port->io->rank) return false;
   if (!port->axes) return !memcmp(shape, port->io->shape, rank * sizeof *shape);
   for (size_t i = 0; i < rank; i++) {
     const af_open_axis *open = open_axis(port, i);
-    if (!open && shape[i] != port->io->shape[i]) return false;
-    if (!open) continue;
-    if (open->times >= 0) { /* the sizes stand in an input before, by themselves */
-      if (sizes[open->size] < 0 || sizes[open->times] < 0 || shape[i] != extent_at(open, sizes)) return false;
-      continue;
-    }
-    int64_t times = shape[i] - open->more, size = times / open->factor;
-    if (times < 0 || times % open->factor || (sizes[open->size] >= 0 && sizes[open->size] != size)) return false;
-    sizes[open->size] = size;
+    if (open ? !is_known(open, sizes) || shape[i] != extent_at(open, sizes) : shape[i] != port->io->shape[i]) return false;
   }
   return true;
 }
@@ -43,7 +48,8 @@ OrtStatus *af_resize(const af_node *node, void *session, const int64_t *sizes) {
     if (sizes[i] < open->low || sizes[i] > open->high)
       return af_status(ORT_INVALID_ARGUMENT, "autofuse: %s: %s is %lld, compiled for %lld to %lld: compile the model with a wider range, --sizes %s=LOW:HIGH",
                     node->name, open->name, (long long)sizes[i], (long long)open->low, (long long)open->high, open->name);
-    if (segments->resize(session, i, sizes[i])) return af_status(ORT_EP_FAIL, "autofuse: %s: %s", node->name, segments->error());
+    int code = segments->resize(session, i, sizes[i]);
+    if (code) return af_status(code == SEGMENTS_BAD_ARGUMENT ? ORT_INVALID_ARGUMENT : ORT_EP_FAIL, "autofuse: %s: %s", node->name, segments->error());
   }
   return NULL;
 }
@@ -62,7 +68,8 @@ static size_t extent_text(const af_node *node, const af_open_axis *open, char *t
   if (open->times >= 0) used += snprintf(text, room, "%.20s*", segments->open_size(node->segment, open->times)->name);
   if (open->factor > 1) used += snprintf(text + used, room - (size_t)used, "%lld*", (long long)open->factor);
   used += snprintf(text + used, room - (size_t)used, "%.20s", segments->open_size(node->segment, (int)open->size)->name);
-  if (open->more) used += snprintf(text + used, room - (size_t)used, " + %lld", (long long)open->more);
+  if (open->per > 1) used += snprintf(text + used, room - (size_t)used, "/%lld", (long long)open->per);
+  if (open->more) used += snprintf(text + used, room - (size_t)used, " %c %lld", open->more < 0 ? '-' : '+', llabs(open->more));
   return (size_t)used;
 }
 

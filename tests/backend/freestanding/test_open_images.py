@@ -1,0 +1,66 @@
+"""Free-standing libraries of images whose height and width are open."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import autofuse
+from tests.backend.freestanding.native import OpenNative, OpenSession
+from tests.compiler.open_sizes.images import POINTS, RANGES, SMALL, SMALL_WEIGHTS, images_at
+from tests.compiler.open_sizes.models import TOLERANCE, write
+
+pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+BAD_ARGUMENT = 1
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("images") / "small.onnx", SMALL, SMALL_WEIGHTS)
+
+
+@pytest.fixture(scope="module")
+def native(model: Path) -> OpenNative:
+    path, database = model.with_name("libsmall.so"), str(model.with_suffix(".db"))
+    report = autofuse.compile(model, path, database=database, threads=2, sizes=RANGES, format="c")
+    assert report.header == str(model.with_name("small.h"))
+    return OpenNative(path)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_images_of_any_size_are_right_in_any_order(model: Path, native: OpenNative, threads: int) -> None:
+    theirs = onnxruntime.InferenceSession(model)
+    with OpenSession(native, threads) as session:
+        assert [session.size(name) for name in RANGES] == [40, 72]
+        for number, point in enumerate([*POINTS, *reversed(POINTS)]):
+            assert [session.set_size(name, size) for name, size in point.items()] == [0, 0]
+            feeds = images_at(model, point)
+            code, made = session.call(list(feeds.values()), 4 * (number % 3 == 1))
+            assert code == 0, native.why()
+            for found, wanted in zip(made, theirs.run(None, feeds), strict=True):
+                assert found.shape == wanted.shape, point
+                np.testing.assert_allclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE, err_msg=str(point))
+
+
+def test_shapes_follow_both_sizes(model: Path, native: OpenNative) -> None:
+    assert native.ranges == [("height", 2, 40), ("width", 4, 72)]
+    with OpenSession(native) as session:
+        assert (session.set_size("width", 10), session.set_size("height", 6)) == (0, 0)
+        assert session.now("input") == [("x", (1, 3, 6, 10), 720)]
+        assert session.now("output") == [("y", (1, 8, 3, 5), 480), ("z", (1, 8, 1, 1), 32)]
+    text = model.with_name("small.h").read_text()
+    assert "x float32 1 x 3 x height x width" in text
+    assert "Open size: height, 2 to 40 in steps of 2." in text
+
+
+def test_a_size_between_steps_is_refused(native: OpenNative) -> None:
+    with OpenSession(native) as session:
+        assert session.set_size("height", 8) == 0
+        for size, reason in ((9, "height is 9, the library takes multiples of 2, from 2 to 40"), (42, "height is 42")):
+            assert session.set_size("height", size) == BAD_ARGUMENT
+            assert reason in native.why()
+        assert session.size("height") == 8
