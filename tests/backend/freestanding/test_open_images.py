@@ -11,7 +11,7 @@ import pytest
 
 import autofuse
 from tests.backend.freestanding.native import OpenNative, OpenSession
-from tests.compiler.open_sizes.images import POINTS, RANGES, SMALL, SMALL_WEIGHTS, images_at
+from tests.compiler.open_sizes.images import FEW_POINTS, FEW_RANGES, SMALL, SMALL_WEIGHTS, images_at
 from tests.compiler.open_sizes.models import TOLERANCE, write
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
@@ -26,7 +26,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def native(model: Path) -> OpenNative:
     path, database = model.with_name("libsmall.so"), str(model.with_suffix(".db"))
-    report = autofuse.compile(model, path, database=database, threads=2, sizes=RANGES, format="c")
+    report = autofuse.compile(model, path, database=database, threads=2, sizes=FEW_RANGES, format="c")
     assert report.header == str(model.with_name("small.h"))
     return OpenNative(path)
 
@@ -35,8 +35,8 @@ def native(model: Path) -> OpenNative:
 def test_images_of_any_size_are_right_in_any_order(model: Path, native: OpenNative, threads: int) -> None:
     theirs = onnxruntime.InferenceSession(model)
     with OpenSession(native, threads) as session:
-        assert [session.size(name) for name in RANGES] == [40, 72]
-        for number, point in enumerate([*POINTS, *reversed(POINTS)]):
+        assert [session.size(name) for name in FEW_RANGES] == [40, 72]
+        for number, point in enumerate([*FEW_POINTS, *reversed(FEW_POINTS)]):
             assert [session.set_size(name, size) for name, size in point.items()] == [0, 0]
             feeds = images_at(model, point)
             code, made = session.call(list(feeds.values()), 4 * (number % 3 == 1))
@@ -47,20 +47,20 @@ def test_images_of_any_size_are_right_in_any_order(model: Path, native: OpenNati
 
 
 def test_shapes_follow_both_sizes(model: Path, native: OpenNative) -> None:
-    assert native.ranges == [("height", 2, 40), ("width", 4, 72)]
+    assert native.ranges == [("height", 8, 40), ("width", 4, 72)]
     with OpenSession(native) as session:
-        assert (session.set_size("width", 10), session.set_size("height", 6)) == (0, 0)
-        assert session.now("input") == [("x", (1, 3, 6, 10), 720)]
-        assert session.now("output") == [("y", (1, 8, 3, 5), 480), ("z", (1, 8, 1, 1), 32)]
+        assert (session.set_size("width", 10), session.set_size("height", 16)) == (0, 0)
+        assert session.now("input") == [("x", (1, 3, 16, 10), 1920)]
+        assert session.now("output") == [("y", (1, 8, 8, 5), 1280), ("z", (1, 8, 1, 1), 32)]
     text = model.with_name("small.h").read_text()
     assert "x float32 1 x 3 x height x width" in text
-    assert "Open size: height, 2 to 40 in steps of 2." in text
+    assert "Open size: height, 8 to 40 in steps of 8." in text
 
 
 def test_a_size_between_steps_is_refused(native: OpenNative) -> None:
     with OpenSession(native) as session:
         assert session.set_size("height", 8) == 0
-        for size, reason in ((9, "height is 9, the library takes multiples of 2, from 2 to 40"), (42, "height is 42")):
+        for size, reason in ((9, "height is 9, the library takes multiples of 8, from 8 to 40"), (48, "height is 48")):
             assert session.set_size("height", size) == BAD_ARGUMENT
             assert reason in native.why()
         assert session.size("height") == 8
