@@ -96,7 +96,7 @@ static int has_feature(const char *flags, const char *wanted) {
   char want[64] = " ", have[64];
   size_t length = 1;
   for (const char *c = wanted; *c && length < sizeof want - 2; c++)
-    if (*c != '_' && *c != '.') want[length++] = *c;
+    if (*c != '_' && *c != '.' && *c != '-') want[length++] = *c;
   want[length] = 0;
   while (*flags) {
     size_t size = 0;
@@ -108,6 +108,7 @@ static int has_feature(const char *flags, const char *wanted) {
     if (!strcmp(plain, " asimd")) plain = " neon";
     if (!strcmp(plain, " asimdhp")) plain = " fullfp16";
     if (!strcmp(plain, " asimddp")) plain = " dotprod";
+    if (!strcmp(plain, " asimdfhm")) plain = " fp16fml";
     if (!strcmp(plain, want)) return 1;
     if (*flags) flags++;
   }

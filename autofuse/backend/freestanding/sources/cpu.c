@@ -77,6 +77,7 @@ static const struct {
   const char *name;
   int type, bit;
 } cpu_features[] = {{"neon", AT_HWCAP, 1},  {"fullfp16", AT_HWCAP, 10}, {"dotprod", AT_HWCAP, 20},
+                    {"fp16fml", AT_HWCAP, 23},
                     {"sve", AT_HWCAP, 22},  {"sve2", AT_HWCAP2, 1},     {"sve-bitperm", AT_HWCAP2, 4},
                     {"i8mm", AT_HWCAP2, 13}, {"bf16", AT_HWCAP2, 14}};
 
