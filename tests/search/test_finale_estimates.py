@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from autofuse.search.budget.time_budget import LINK_S, LINKED_KERNEL_S
-from autofuse.search.finals.finale import OBJECTS, Estimates, Opening
+from autofuse.search.finals.finale import OBJECTS, UNTRIED, Estimates, Opening, wishes
 from autofuse.search.schedules.evidence import ENOUGH_TO_TELL, Counts, SearchEvidence
 
 
@@ -98,3 +98,22 @@ def test_doubts_that_the_database_had_stand_against_the_times_that_it_had() -> N
     assert share.fget is not None and share.fget(seen) == 0.2
     seen.counts = Counts(ok=ENOUGH_TO_TELL - 1, hits=190)
     assert share.fget(seen) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("us", "missing", "raced"),
+    [(None, 1, True), (None, UNTRIED + 1, False), (90.0, 0, True), (400.0, 0, False)],
+    ids=["few kernels without a time", "many", "among the best", "far behind"],
+)
+def test_a_fixed_plan_that_a_short_search_has_not_come_to_is_raced_where_few_kernels_have_no_time(
+    us: float | None, missing: int, raced: bool
+) -> None:
+    times = {"default": 100.0, "none": 120.0, "always": us}
+    plans = {name: SimpleNamespace(key=name, groups=()) for name in times}
+    evidence = SimpleNamespace(
+        expected_us=lambda plan: times[plan.key], of=lambda _: [], is_tuned=lambda _: False,
+        missing=lambda plan: [object()] * (missing if plan.key == "always" else 0),
+    )  # fmt: skip
+    standing: Any = SimpleNamespace(evidence=evidence, plans=lambda: plans, previous="", best=plans["default"])
+    found = list(wishes(standing))
+    assert ("always" in found) == raced and found[0] == "default" and "none" in found

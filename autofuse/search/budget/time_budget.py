@@ -8,7 +8,7 @@ from autofuse.values.names import NO_FUSION, TVM_PARTITION
 LITTLE_FUSION = (NO_FUSION, TVM_PARTITION)
 """Fixed plans that are measured whole at the end in any case; their groups alone only when there is time."""
 FIXED = ("dnnfusion", "always")
-"""Other fixed plans, which are finalists where all their groups were measured and they are among the best."""
+"""Other fixed plans: finalists where they are among the best by the times of their groups, or few groups have none."""
 BATCH = 8
 FINALS_SHARE = 0.2
 PLANS_AT_ONCE, FLIPS_AHEAD = 6, 24

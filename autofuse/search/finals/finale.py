@@ -41,6 +41,8 @@ BEFORE_UNTUNED = 2
 """The default and the best plan go before what would be compiled untuned, where there is not time for all."""
 HOPELESS = 2.5
 """A plan whose composed time is so many times the best one's is not built whole (plan "none" always is)."""
+UNTRIED = 4
+"""A fixed plan with so many kernels without a time at most is measured whole all the same."""
 SIMPLER = (UNTUNED, "default", TVM_PARTITION, *FIXED, "previous", "model", "search", "composed", "none")
 """Names of plans, the simplest first."""
 
@@ -210,8 +212,9 @@ def wishes(standing: Standing) -> dict[str, FusionPlan]:
     kernels' times, others.
 
     The default stays in the race in any case, and so does what would be compiled untuned: it is taken unless another
-    one is faster beyond doubt. No fusion and TVM's partition are among them, unless they cannot be built. PlanError
-    when no plan can be.
+    one is faster beyond doubt. No fusion and TVM's partition are among them, unless they cannot be built; so are, last,
+    other fixed plans of which few kernels have no time: a short search may not have come to them. PlanError when no
+    plan can be.
     """
     evidence, plans = standing.evidence, standing.plans()
     possible = {name: plan for name, plan in plans.items() if not _hopeless(evidence, plan)}
@@ -222,7 +225,8 @@ def wishes(standing: Standing) -> dict[str, FusionPlan]:
     rivals = [name for name in timed if name not in LITTLE_FUSION][: FINALISTS - 1]
     leader = [name for name, plan in possible.items() if standing.best is not None and plan.key == standing.best.key]
     kept = [standing.previous] if standing.previous else []
-    order = dict.fromkeys([*kept, "default", *sorted(leader, key=complexity)[:1], *rivals, *LITTLE_FUSION])
+    untried = [name for name in FIXED if name in possible and 0 < len(evidence.missing(possible[name])) <= UNTRIED]
+    order = dict.fromkeys([*kept, "default", *sorted(leader, key=complexity)[:1], *rivals, *LITTLE_FUSION, *untried])
     once: dict[str, str] = {}
     for name in order:
         if name in possible:
