@@ -13,7 +13,7 @@ from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.nest.quantization import TAKEN as QUANTIZATION
 from autofuse.kernels.nest.scalar import SCALAR
-from autofuse.kernels.nest.tiles import MIN_TASK_ELEMENTS, tiles_per_task
+from autofuse.kernels.nest.tiles import MIN_TASK_ELEMENTS, divisors, tiles_per_task
 from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index
 from autofuse.kernels.tir.offsets import delinear
 from autofuse.kernels.workload.workload import Workload
@@ -72,25 +72,29 @@ class ElementwiseEmitter:
                     self.point(self.logical(base, first + vector * width + lane, extents, physical))
 
     def _spans(self, inner: int, lanes: int) -> Iterator[tuple[int, int, int]]:
-        """(first element, how many, elements of each): a row in steps of several vectors, of one, and a rest."""
-        first = 0
-        for width in dict.fromkeys((lanes * self.vectors, lanes, max(1, inner % lanes))):
-            count = (inner - first) // width
-            if count:
-                yield first, count, width
-            first += count * width
+        """(first element, how many, elements of each): a row in steps of several vectors, the vectors left, a rest."""
+        first, widest = 0, lanes * self.vectors if lanes > 1 else 1
+        while first < inner:
+            left = inner - first
+            width = min(widest, left // lanes * lanes) or left
+            yield first, left // width, width
+            first += left // width * width
 
     def _inner(self, extents: tuple[int, ...]) -> int:
-        """Elements of a contiguous inner row: the last dimensions, until a few vectors are filled."""
+        """Elements of a contiguous inner row: the last dimensions, until a few vectors are filled, or a part of them,
+        where fewer rows than tasks would be left."""
         inner, dimension = extents[-1] if extents else 1, len(extents) - 1
         while dimension > 0 and inner < self.emitter.lanes * 2 and not self.block:
             dimension -= 1
             inner *= extents[dimension]
-        wanted = ROW * self.emitter.lanes * self.vectors
+        wanted, row, tasks = ROW * self.emitter.lanes * self.vectors, inner, int(self.knobs["tasks"])
         while dimension > 0 and inner < wanted and self._alike(dimension - 1, extents):
             dimension -= 1
             inner *= extents[dimension]
-        return inner
+        if inner == row or prod(extents) >= tasks * inner:
+            return inner
+        share = max(wanted, prod(extents) // tasks)
+        return min((part for part in divisors(inner) if part >= row), key=lambda part: abs(part - share))
 
     def _alike(self, dimension: int, extents: tuple[int, ...]) -> bool:
         """Whether all that is read lies in memory as the result does from a dimension of it on, or is one number there,
