@@ -17,6 +17,13 @@ import numpy as np
 from autofuse.graph.mapping import POINTWISE
 from autofuse.graph.model import Graph, Operator
 
+_EXPENSIVE = """
+    Acos Acosh Asin Asinh Atan Atanh BiasGelu Celu Cos Cosh Elu Erf Exp FastGelu Gelu Log Mish Mod Pow Selu Sigmoid
+    Sin Sinh Softplus SwiGLU Swish Tan Tanh
+"""
+EXPENSIVE = frozenset(_EXPENSIVE.split())
+"""Pointwise operators that take ten operations or more an element: recomputing them below a broadcast can lose, and one
+behind another waits for it."""
 _PER_ELEMENT = {
     "BatchNormalization": 2,  # one scale, one shift: the rest is known beforehand
     "DequantizeLinear": 2,

@@ -38,12 +38,6 @@ POINTWISE = names(
 )
 """Operators that compute an output element from the input elements at the same (broadcast) place."""
 
-EXPENSIVE = names(
-    """Acos Acosh Asin Asinh Atan Atanh BiasGelu Celu Cos Cosh Elu Erf Exp FastGelu Gelu Log Mish Mod Pow Selu Sigmoid
-    Sin Sinh Softplus SwiGLU Swish Tan Tanh"""
-)
-"""Pointwise operators that cost ten operations or more an element: recomputing them below a broadcast can lose."""
-
 _PER_CHANNEL = "BatchNormalization DequantizeLinear PRelu QuantizeLinear"
 _COPIES = "CenterCropPad Concat Dropout Pad Slice Split Trilu"
 _ONE_TO_MANY = """ConstantOfShape Expand EyeLike Gather GatherElements GatherND OneHot Range Resize Tile Upsample"""

@@ -17,8 +17,8 @@ from autofuse.fusion.edges import MOVES, Edges, reads_once
 from autofuse.fusion.edges import Edge as PlannedEdge
 from autofuse.fusion.evidence import LAUNCH_US
 from autofuse.fusion.relation import COLUMNS, relation
-from autofuse.graph.cost import flops, group_cost, operator_cost
-from autofuse.graph.mapping import EXPENSIVE, MappingType, names
+from autofuse.graph.cost import EXPENSIVE, flops, group_cost, operator_cost
+from autofuse.graph.mapping import MappingType, names
 from autofuse.graph.model import Graph, Operator
 from autofuse.kernels.families.registry import FAMILIES, is_own, kind_of, nests_of
 from autofuse.kernels.workload.as_graph import as_graph

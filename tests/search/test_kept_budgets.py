@@ -103,7 +103,7 @@ def test_where_the_finalists_are_soon_decided_the_search_goes_on_from_what_won(
     phases = [phase for phase, before in zip(told[1:], told, strict=False) if phase[0] != before[0]]
     names = [phase for phase, _ in phases]
     first, last = names.index("confirming"), len(names) - 1 - names[::-1].index("confirming")
-    assert "search" in names[first:last], names
+    assert "searching on" in names[first:last], names
     assert phases[last][1] > phases[first][1], "something was measured in between"
     assert world.built.count(result.chosen) > 1 or result.chosen == "previous", "what was chosen was raced again"
     assert world.now <= allowed_s(600.0)

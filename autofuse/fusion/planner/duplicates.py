@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from autofuse.fusion.edges import MOVES, Edges
-from autofuse.graph.mapping import EXPENSIVE, POINTWISE, MappingType
+from autofuse.graph.cost import EXPENSIVE
+from autofuse.graph.mapping import POINTWISE, MappingType
 from autofuse.graph.model import Graph, Operator
 from autofuse.graph.transform.copies import Copy, with_copies
 

@@ -9,7 +9,8 @@ from math import prod
 from autofuse.fusion.edges import MOVES, Edge, Edges, reads_once
 from autofuse.fusion.planner.sites import EdgeSite
 from autofuse.fusion.relation import Relation, combined, relation
-from autofuse.graph.mapping import EXPENSIVE, MappingType
+from autofuse.graph.cost import EXPENSIVE
+from autofuse.graph.mapping import MappingType
 from autofuse.graph.model import Graph, Operator
 
 KEEP, FUSE, MERGE = "keep", "fuse", "merge"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 from typing import ClassVar
 
-from autofuse.graph.mapping import EXPENSIVE
+from autofuse.graph.cost import EXPENSIVE
 from autofuse.kernels.families.protocol import Case, Declared, Family, Knob, Schedule, Unit, Values
 from autofuse.kernels.families.transposes import MoveEmitter, move_of
 from autofuse.kernels.nest.evaluate import Scope

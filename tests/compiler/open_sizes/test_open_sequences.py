@@ -108,8 +108,8 @@ def test_sequences_that_are_mixed_are_refused_by_name(tmp_path: Path, body: str,
         built_over(model, RANGES)
 
 
-def test_a_library_keeps_the_caches_of_one_sequence(merged: Path) -> None:
-    with pytest.raises(InputError, match="the caches of one sequence; fix one of batch and tokens"):
+def test_what_is_no_input_with_new_rows_behind_it_is_kept_as_no_cache(merged: Path) -> None:
+    with pytest.raises(InputError, match="'pooled' is not 'kind' with new rows behind it"):
         built_over(merged, RANGES, caches={"pooled": "kind"})
 
 
