@@ -225,7 +225,8 @@ def wishes(standing: Standing) -> dict[str, FusionPlan]:
     rivals = [name for name in timed if name not in LITTLE_FUSION][: FINALISTS - 1]
     leader = [name for name, plan in possible.items() if standing.best is not None and plan.key == standing.best.key]
     kept = [standing.previous] if standing.previous else []
-    untried = [name for name in FIXED if name in possible and 0 < len(evidence.missing(possible[name])) <= UNTRIED]
+    fixed = [name for name in FIXED if name in possible and timed]  # where nothing has a time, nothing may build
+    untried = [name for name in fixed if 0 < len(evidence.missing(possible[name])) <= UNTRIED]
     order = dict.fromkeys([*kept, "default", *sorted(leader, key=complexity)[:1], *rivals, *LITTLE_FUSION, *untried])
     once: dict[str, str] = {}
     for name in order:
