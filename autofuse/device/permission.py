@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 
-_ARCH_PRCTL, _REQUEST, _TILE_DATA = 158, 0x1023, 18
+ARCH_PRCTL, REQUEST, TILE_DATA = 158, 0x1023, 18
 """The system call, its request for registers that are not given unasked (ARCH_REQ_XCOMP_PERM), and which they are."""
 
 
@@ -17,4 +17,4 @@ def gives_tiles() -> bool:
     if not sys.platform.startswith("linux"):
         return False
     call = ctypes.CDLL(None, use_errno=True).syscall
-    return int(call(ctypes.c_long(_ARCH_PRCTL), ctypes.c_long(_REQUEST), ctypes.c_long(_TILE_DATA))) == 0
+    return int(call(ctypes.c_long(ARCH_PRCTL), ctypes.c_long(REQUEST), ctypes.c_long(TILE_DATA))) == 0

@@ -15,7 +15,7 @@ from autofuse.device.description import DeviceDescription
 from autofuse.device.profile import LOCAL
 from autofuse.device.provenance import collect
 from autofuse.device.target import Target
-from autofuse.measure.checking.tolerance import allowed
+from autofuse.measure.checking.tolerance import limit_of
 from autofuse.measure.children.ahead import Ahead, BuiltAhead, Trial, nothing_ahead
 from autofuse.measure.children.pool import Answer, Call, Job, Member, Pool, Program
 from autofuse.measure.children.process import TICK_S, Child, available_cores, poll, wait
@@ -327,7 +327,7 @@ class LocalRunner:
         elif isinstance(reply, KernelBuilt):
             trial.built = reply
             limit_s = self.limits.run_s * len(trial.request.cases)
-            self._pool.ask(member, Call(Check(trial.identity, trial.request.cases, allowed(trial.request)), limit_s))
+            self._pool.ask(member, Call(Check(trial.identity, trial.request.cases, limit_of(trial.request)), limit_s))
         elif isinstance(reply, Checked):
             trial.error = reply.max_rel_error
             self._pool.hold(member)

@@ -31,7 +31,7 @@ from autofuse.kernels.schedule.limits import keeps
 from autofuse.kernels.workload.levels import rounds_to_float16
 from autofuse.kernels.workload.onnx_model import workload_model
 from autofuse.kernels.workload.workload import Workload, bind_workload
-from autofuse.measure.checking.tolerance import LIMITS, allowed
+from autofuse.measure.checking.tolerance import LIMITS, limit_of
 from autofuse.measure.measurement import MeasureRequest
 from tests.kernels.conftest import Array, Small, parsed, real
 
@@ -156,9 +156,9 @@ def test_a_kernel_in_float16_is_held_to_the_tolerance_of_float16() -> None:
     workload, plain = bound(product()), bound(Small(parsed("y = MatMul (x, w)"), {"x": real(9, 16)}, ["y"],
                                                     {"w": real(16, 24)}))  # fmt: skip
     schedule = {ALGORITHM: "float16_sums"}
-    assert allowed(MeasureRequest(workload, schedule, ())) == LIMITS["float16"]
-    assert allowed(MeasureRequest(workload, {ALGORITHM: "direct"}, ())) is None
-    assert allowed(MeasureRequest(workload, schedule, (), limit=1e-6)) == 1e-6
+    assert limit_of(MeasureRequest(workload, schedule, ())) == LIMITS["float16"]
+    assert limit_of(MeasureRequest(workload, {ALGORITHM: "direct"}, ())) is None
+    assert limit_of(MeasureRequest(workload, schedule, (), limit=1e-6)) == 1e-6
     assert not rounds_to_float16(plain, schedule), "no instruction on float16 computes a model in float32"
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from autofuse.kernels.nest.tiles import UNROLLED, Window, divisor_near, runs
+from autofuse.kernels.nest.tiles import UNROLLED, Window, divisor_near, runs, spans
 
 
 @st.composite
@@ -110,3 +110,12 @@ def test_of_two_divisors_equally_near_the_smaller_is_taken() -> None:
 def test_the_divisors_of_a_large_number_are_found_at_once() -> None:
     assert divisor_near(2**60, 1000) == 1024
     assert divisor_near(2**31 - 1, 1000) == 1
+
+
+@given(st.integers(0, 500), st.lists(st.integers(0, 40), max_size=3))
+def test_spans_cover_each_element_once_and_in_order(total: int, widths: list[int]) -> None:
+    found = list(spans(total, *widths, 1))
+    elements = [
+        first + step * width + one for first, count, width in found for step in range(count) for one in range(width)
+    ]
+    assert elements == list(range(total)) and all(count > 0 for _, count, _ in found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from math import prod
 from typing import ClassVar
 
@@ -13,7 +13,7 @@ from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.nest.quantization import TAKEN as QUANTIZATION
 from autofuse.kernels.nest.scalar import SCALAR
-from autofuse.kernels.nest.tiles import MIN_TASK_ELEMENTS, divisors, tiles_per_task
+from autofuse.kernels.nest.tiles import MIN_TASK_ELEMENTS, divisors, spans, tiles_per_task
 from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index
 from autofuse.kernels.tir.offsets import delinear
 from autofuse.kernels.workload.workload import Workload
@@ -67,18 +67,12 @@ class ElementwiseEmitter:
         per_task = tiles_per_task(outer, int(self.knobs["tasks"]), inner)
         with emitter.parallel(outer // per_task) as task, emitter.serial(per_task) as step:
             base = (task * per_task + step) * inner
-            for first, count, width in self._spans(inner, lanes):
+            # Several vectors at a time, those that are left together, and a rest.
+            widest = lanes * self.vectors if lanes > 1 else 1
+            widths = widest, inner % widest // lanes * lanes, inner % lanes
+            for first, count, width in spans(inner, *widths):
                 with emitter.serial(count) as vector, emitter.vector(width) as lane:
                     self.point(self.logical(base, first + vector * width + lane, extents, physical))
-
-    def _spans(self, inner: int, lanes: int) -> Iterator[tuple[int, int, int]]:
-        """(first element, how many, elements of each): a row in steps of several vectors, the vectors left, a rest."""
-        first, widest = 0, lanes * self.vectors if lanes > 1 else 1
-        while first < inner:
-            left = inner - first
-            width = min(widest, left // lanes * lanes) or left
-            yield first, left // width, width
-            first += left // width * width
 
     def _inner(self, extents: tuple[int, ...]) -> int:
         """Elements of a contiguous inner row: the last dimensions, until a few vectors are filled, or a part of them,
@@ -101,14 +95,15 @@ class ElementwiseEmitter:
         and nothing is moved: then rows may be joined, and vectors lie across their ends."""
         if self.reads is None:
             return False
-        rank = len(extents) - dimension - (1 if self.block else 0)
+        rank = len(extents) - dimension
         for value in self.reads:
             shape, array = self.scope.shape(value), self.scope.arrays.get(value)
-            tail = ((1,) * (len(self.shape) - len(shape)) + shape)[-rank:] if rank else ()
-            block = array.block if array is not None else 0
-            if prod(shape) > 1 and (block != self.block or (self.block and shape != self.shape)):
+            if prod(shape) == 1:
+                continue
+            if (array.block if array is not None else 0) != self.block:
                 return False
-            if tail != self.shape[-rank:] and prod(tail) > 1:
+            tail = ((1,) * (len(self.shape) - len(shape)) + shape)[-rank:]
+            if shape != self.shape if self.block else prod(tail) > 1 and tail != self.shape[-rank:]:
                 return False
         return True
 

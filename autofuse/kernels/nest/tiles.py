@@ -249,6 +249,17 @@ def _edge(start: int, size: int, count: int, ragged: bool) -> Iterator[Run]:
         yield Run(start + tile * size, size, 1, False)
 
 
+def spans(total: int, *widths: int) -> Iterator[tuple[int, int, int]]:
+    """(first element, how many, elements of each): `total` elements in steps of the first width, what they leave in
+    those of the next one, and so on. Steps of 0 are none."""
+    first = 0
+    for width in widths:
+        count = (total - first) // width if width else 0
+        if count:
+            yield first, count, width
+        first += count * width
+
+
 def divisor_near(total: int, wanted: int) -> int:
     """The divisor of `total` nearest to `wanted` (0 or less: `total`); the smaller one of two."""
     if wanted <= 0 or wanted >= total:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import tvm.script.ir_builder.tirx as builder
 from tvm import tirx
-from tvm.ir import StringImm
 
 from autofuse.device.target import Target
 from autofuse.kernels.tir.features import has_feature
+from autofuse.kernels.tir.llvm_text import imported
 from autofuse.kernels.tir.math import Bind, Expr
 
 _SHIFT = 16
@@ -76,7 +75,7 @@ def with_rounding(target: Target, lanes: int) -> Iterator[None]:
         f"  %r = bitcast {halves} %y to {bits}\n"
         f"  ret {bits} %r\n}}\n{declared}"
     )
-    with builder.attr(tirx.IntImm("int32", 0), "pragma_import_llvm", StringImm(text)):
+    with imported(text):
         yield
 
 

@@ -36,7 +36,7 @@ class Verdict:
     reason: str = ""
 
 
-def allowed(request: MeasureRequest) -> float | None:
+def limit_of(request: MeasureRequest) -> float | None:
     """The limit of a request, or where it has none that of float16 for a kernel that computes in it (None: the default
     of the dtype)."""
     rounds = request.limit is None and rounds_to_float16(request.workload, request.schedule)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from autofuse.device.description import DeviceDescription
 from autofuse.device.target import Target
 from autofuse.errors import DeviceError
-from autofuse.measure.checking.tolerance import allowed
+from autofuse.measure.checking.tolerance import limit_of
 from autofuse.measure.children.ahead import Ahead, nothing_ahead
 from autofuse.measure.children.messages import Done
 from autofuse.measure.children.pool import ATTEMPTS, Again, Answer, Call, Pool
@@ -239,7 +239,7 @@ class RemoteRunner:
     def _check(self, trial: _Trial) -> Call:
         request = trial.built.request
         limit_s = self.limits.run_s * len(request.cases) + _size(request) / UPLOAD_BYTES_S
-        return Call(Check(trial.built.identity, request.cases, allowed(request)), limit_s)
+        return Call(Check(trial.built.identity, request.cases, limit_of(request)), limit_s)
 
     def _time(self, trial: _Trial) -> Call:
         request = trial.built.request

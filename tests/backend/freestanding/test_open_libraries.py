@@ -6,6 +6,7 @@ import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -155,14 +156,19 @@ def test_libraries_of_fixed_sizes_have_no_further_functions(tmp_path: Path) -> N
         OpenNative(tmp_path / "net.so")
 
 
+def with_caches(model: Path, **sizes: tuple[int, int]) -> tuple[OpenNative, autofuse.Session]:
+    """A free-standing library that keeps the caches of a decoder, and a session of ours that does."""
+    options: dict[str, Any] = {"database": str(model.parent / "a.db"), "threads": 2, "sizes": sizes}
+    options["caches"] = {"present*": "past*"}
+    autofuse.compile(model, model.parent / "libnet.so", format="c", **options)
+    autofuse.compile(model, model.parent / "own.so", **options)
+    return OpenNative(model.parent / "libnet.so"), autofuse.Session(model.parent / "own.so")
+
+
 @pytest.mark.parametrize("layers", [1, 2])
 def test_a_session_keeps_the_caches_of_a_decoder(tmp_path: Path, layers: int) -> None:
     model = written(tmp_path / "decoder.onnx", Decoder(masks=("causal", "padding"), layers=layers))
-    options = {"database": str(tmp_path / "a.db"), "threads": 2, "sizes": {"past": (0, 12)}}
-    options["caches"] = {"present*": "past*"}
-    autofuse.compile(model, tmp_path / "libnet.so", format="c", **options)  # type: ignore[arg-type]
-    autofuse.compile(model, tmp_path / "own.so", **options)  # type: ignore[arg-type]
-    native, theirs = OpenNative(tmp_path / "libnet.so"), autofuse.Session(tmp_path / "own.so")
+    native, theirs = with_caches(model, past=(0, 12))
     assert theirs.caches is not None
     names = [one.name for one in theirs.get_inputs()]
     with OpenSession(native, 2) as session:
@@ -184,11 +190,7 @@ def test_a_session_keeps_the_caches_of_a_decoder(tmp_path: Path, layers: int) ->
 
 def test_a_session_keeps_the_caches_of_several_sequences(tmp_path: Path) -> None:
     model = written(tmp_path / "decoder.onnx", Decoder(masks=("causal", "padding"), layers=1, batched=True))
-    options = {"database": str(tmp_path / "a.db"), "threads": 2, "sizes": {"batch": (1, 4), "past": (0, 12)}}
-    options["caches"] = {"present*": "past*"}
-    autofuse.compile(model, tmp_path / "libnet.so", format="c", **options)  # type: ignore[arg-type]
-    autofuse.compile(model, tmp_path / "own.so", **options)  # type: ignore[arg-type]
-    native, theirs = OpenNative(tmp_path / "libnet.so"), autofuse.Session(tmp_path / "own.so")
+    native, theirs = with_caches(model, batch=(1, 4), past=(0, 12))
     assert theirs.caches is not None
     names = [one.name for one in theirs.get_inputs()]
     with OpenSession(native, 2) as session:

@@ -19,14 +19,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-import tvm.script.ir_builder.tirx as builder
 from tvm import tirx
-from tvm.ir import StringImm
 
 from autofuse.device.target import Target
 from autofuse.kernels.tir.bfloat16 import lower, upper
 from autofuse.kernels.tir.emit import Expr, shuffled
 from autofuse.kernels.tir.features import has_feature
+from autofuse.kernels.tir.llvm_text import imported
 
 BYTES = frozenset({"int8", "uint8"})
 SIGN = 128
@@ -130,7 +129,7 @@ class Bfloat16Multiplier(Multiplier):
         if not self.intrinsic:
             yield
             return
-        with builder.attr(tirx.IntImm("int32", 0), "pragma_import_llvm", StringImm(self._text)):
+        with imported(self._text):
             yield
 
     @property

@@ -17,8 +17,8 @@ from typing import ClassVar
 
 import tvm.script.ir_builder.tirx as builder
 from tvm import tirx
-from tvm.ir import StringImm
 
+from autofuse.device.permission import ARCH_PRCTL, REQUEST, TILE_DATA
 from autofuse.device.target import Target
 from autofuse.kernels.families.narrow.instructions import Multiplier, bfloat16_multipliers, multipliers
 from autofuse.kernels.tir.emit import Expr
@@ -29,8 +29,6 @@ TILES = "tiles"
 ROWS, LANES, STEPS, ROW_BYTES, WORD_BYTES, REGISTERS = 16, 16, 16, 64, 4, 8
 """Of a tile its rows, words and steps of the depth; bytes of a row and of a word; and how many tiles there are."""
 INT8, BF16 = "amx-int8", "amx-bf16"
-_ASK, _REQUEST, _TILE_DATA = 158, 0x1023, 18
-"""Linux's arch_prctl, its request for registers that are not given unasked, and which they are."""
 _LOWER, _SIGNS = 0x7F7F7F7F, -0x7F7F7F80
 """The lower bits of four bytes, and their signs."""
 
@@ -139,13 +137,6 @@ def rows_of_tiles(vectors: int) -> int:
     return ROWS * max(1, (REGISTERS - 1) // (vectors + 1))
 
 
-@contextmanager
-def imported(text: str) -> Iterator[None]:
-    """Code that may call functions of LLVM's text."""
-    with builder.attr(tirx.IntImm("int32", 0), "pragma_import_llvm", StringImm(text)):
-        yield
-
-
 def asked() -> Expr:
     """1 where the system gives this process tile registers, else 0; `asking` has to be around."""
     return tirx.call_extern("int32", "autofuse_tiles_given")
@@ -153,7 +144,7 @@ def asked() -> Expr:
 
 def asking() -> str:
     """Text of the function that asks the system, once for each library that is loaded."""
-    arguments = ", ".join(f"i64 {number}" for number in (_ASK, _REQUEST, _TILE_DATA))
+    arguments = ", ".join(f"i64 {number}" for number in (ARCH_PRCTL, REQUEST, TILE_DATA))
     return (
         "@autofuse_tiles_answer = internal global i32 0\n"
         "define linkonce_odr i32 @autofuse_tiles_given() alwaysinline {\n"

@@ -11,7 +11,7 @@ from tvm import tirx
 from autofuse.kernels.families.reductions.reduction import CHAINS, across
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
-from autofuse.kernels.nest.tiles import MIN_TASK_ELEMENTS, divisor_near
+from autofuse.kernels.nest.tiles import MIN_TASK_ELEMENTS, divisor_near, spans
 from autofuse.kernels.tir.emit import Emitter, Expr, Index, const
 from autofuse.kernels.tir.offsets import delinear
 from autofuse.kernels.workload.workload import WorkloadOperator
@@ -49,7 +49,8 @@ class PlaceEmitter:
     def along_columns(self) -> None:
         """Neighbours inside of the axis, a few vectors at a time."""
         emitter = self.emitter
-        for first, blocks, width in self._spans(prod(self.inner)):
+        total, lanes = prod(self.inner), emitter.lanes
+        for first, blocks, width in spans(total, CHAINS * lanes, lanes, total % lanes):
             with self._tasks(prod(self.outer) * blocks, width) as task:
                 outer, start = task // blocks, first + task % blocks * width
                 best, place = emitter.scratch(width), emitter.scratch(width, "int32")
@@ -61,15 +62,6 @@ class PlaceEmitter:
                     self._take(best, place, lane, x, step)
                 with emitter.vector(width) as lane:
                     self._finish(outer, start + lane, place[lane])
-
-    def _spans(self, total: int) -> Iterator[tuple[int, int, int]]:
-        """(first, how many, width): all positions in blocks of several vectors, of one, and a rest."""
-        first, lanes = 0, self.emitter.lanes
-        for width in (CHAINS * lanes, lanes, max(1, total % lanes)):
-            blocks = (total - first) // width
-            if blocks:
-                yield first, blocks, width
-            first += blocks * width
 
     def along_rows(self) -> None:
         """Along a row, in lanes of several chains; then the best of the lanes, and the few elements behind them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from math import isqrt, prod
 from typing import Any
 
@@ -11,6 +11,7 @@ from tvm import tirx
 from autofuse.kernels.families.elementwise import is_long
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
+from autofuse.kernels.nest.tiles import spans
 from autofuse.kernels.tir.emit import Emitter, Expr, Index, const
 from autofuse.kernels.tir.offsets import delinear
 from autofuse.kernels.workload.workload import Workload, WorkloadOperator
@@ -173,8 +174,10 @@ def fold_columns(
 ) -> Any:
     """`width` folds side by side, of element(0, lane) ... element(count - 1, lane) each; where they lie."""
     emitter = scope.emitter
-    chains = min(CHAINS if width <= emitter.lanes else 1, count)
-    total, partial = emitter.scratch(width), emitter.scratch(max(1, chains) * width)
+    chains = max(1, min(CHAINS if width <= emitter.lanes else 1, count))
+    total, partial = emitter.scratch(width), emitter.scratch(chains * width)
+    steps = count // chains
+    length = max(STRETCH, isqrt(steps))  # about as many stretches as each has steps
 
     def start(memory: Any, at: Expr) -> None:
         with emitter.vector(width) as lane:
@@ -185,31 +188,19 @@ def fold_columns(
             emitter.put(memory, at + lane, fold(memory[at + lane], element(emitter.simplify(k), lane)))
 
     start(total, 0)
-    for begin, stretches, length in _stretches(count // max(1, chains)):
+    for begin, stretches, size in spans(steps, length, steps % length):
         with emitter.serial(stretches) as stretch:
             for chain in range(chains):
                 start(partial, chain * width)
-            with emitter.serial(length) as step:
+            with emitter.serial(size) as step:
                 for chain in range(chains):
-                    take(partial, chain * width, (begin + stretch * length + step) * chains + chain)
-            for chain in range(1, chains):
-                with emitter.vector(width) as lane:
-                    emitter.put(partial, lane, fold(partial[lane], partial[chain * width + lane]))
+                    take(partial, chain * width, (begin + stretch * size + step) * chains + chain)
+            across(emitter, partial, chains, width, fold, width)
             with emitter.vector(width) as lane:
                 emitter.put(total, lane, fold(total[lane], partial[lane]))
-    for k in range(count // max(1, chains) * chains, count):
+    for k in range(steps * chains, count):
         take(total, 0, k)
     return total
-
-
-def _stretches(steps: int) -> Iterator[tuple[int, int, int]]:
-    """(first step, stretches, steps of each): all steps in about as many stretches as each has steps, and a rest."""
-    length = max(1, min(steps, max(STRETCH, isqrt(steps))))
-    full, rest = divmod(steps, length)
-    if full:
-        yield 0, full, length
-    if rest:
-        yield full * length, 1, rest
 
 
 def fold_row(scope: Scope, count: int, first: float, element: Callable[[Expr], Expr], fold: Fold, beside: int) -> Expr:
@@ -217,19 +208,15 @@ def fold_row(scope: Scope, count: int, first: float, element: Callable[[Expr], E
     emitter, lanes = scope.emitter, scope.emitter.lanes
     total = emitter.scratch(1)
     emitter.put(total, 0, const(first, "float32"))
-    done = 0
-    for width in dict.fromkeys((beside * lanes, lanes)):
-        steps = (count - done) // width
-        if steps:
+    for begin, steps, width in spans(count, beside * lanes, lanes):
 
-            def taken(k: Expr, lane: Expr, width: int = width, done: int = done) -> Expr:
-                return element(emitter.simplify(done + k * width + lane))
+        def taken(k: Expr, lane: Expr, width: int = width, begin: int = begin) -> Expr:
+            return element(emitter.simplify(begin + k * width + lane))
 
-            partial = fold_columns(scope, steps, width, first, taken, fold)
-            across(emitter, partial, 1, width, fold)
-            emitter.put(total, 0, fold(total[0], partial[0]))
-        done += steps * width
-    for k in range(done, count):
+        partial = fold_columns(scope, steps, width, first, taken, fold)
+        across(emitter, partial, 1, width, fold)
+        emitter.put(total, 0, fold(total[0], partial[0]))
+    for k in range(count - count % lanes, count):
         with scope.point():
             emitter.put(total, 0, fold(total[0], element(k)))
     return emitter.bind(total[0])

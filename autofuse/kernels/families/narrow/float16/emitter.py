@@ -7,6 +7,7 @@ from typing import Any
 from tvm import tirx
 
 from autofuse.kernels.families.narrow.products.emitter import NarrowEmitter, Tile
+from autofuse.kernels.nest.tiles import spans
 from autofuse.kernels.tir.emit import Expr, Index, const
 
 
@@ -22,24 +23,18 @@ class Float16SumsEmitter(NarrowEmitter):
     def steps(self, tile: Tile, sums: list[Any], taps: Index, tap: Expr, count: int) -> None:
         """See NarrowEmitter."""
         stretch = self.multiplier.stretch
-        whole, rest = divmod(count, stretch)
-        for first, turns, length in ((0, whole, stretch), (whole * stretch, 1, rest)):
-            if turns and length:
-                with self.emitter.serial(turns) as turn:
-                    self.stretch(tile, sums, taps, tap, turn * stretch + first, length)
+        for first, turns, length in spans(count, stretch, count % stretch):
+            with self.emitter.serial(turns) as turn:
+                self.stretch(tile, sums, taps, tap, turn * length + first, length)
 
     def stretch(self, tile: Tile, sums: list[Any], taps: Index, tap: Expr, start: Expr, length: int) -> None:
         """Sums `length` products in float16, from step `start` of a run on, and adds them to the sums."""
-        emitter, lanes, together = self.emitter, self.lanes, self.multiplier.steps
+        emitter, lanes = self.emitter, self.lanes
         held = range(tile.vectors * tile.width)
         zero = tirx.Broadcast(const(0.0, self.multiplier.left), lanes)
         for number in held:
             emitter.put_vector(self.short[number], 0, zero, lanes)
-        whole, rest = divmod(length, together)
-        for first, turns, size in ((0, whole, together), (whole * together, rest, 1)):
-            if turns:
-                with emitter.serial(turns) as turn:
-                    self.step(tile, self.short, taps, tap, start + turn * size + first, size)
+        self.run(tile, self.short, taps, tap, start, length)
         for number in held:
             wide = emitter.vector_at(self.short[number], 0, lanes).astype(f"{self.multiplier.sums}x{lanes}")
             emitter.put_vector(sums[number], 0, emitter.vector_at(sums[number], 0, lanes) + wide, lanes)

@@ -24,7 +24,7 @@ from autofuse.kernels.families.narrow.float16.instructions import (
 )
 from autofuse.kernels.families.narrow.instructions import Multiplier
 from autofuse.kernels.families.narrow.products.emitter import NarrowEmitter
-from autofuse.kernels.families.narrow.products.family import evenest_rows
+from autofuse.kernels.families.narrow.products.family import evenest_rows, row_knob, row_parts
 from autofuse.kernels.families.narrow.products.form import NarrowContraction
 from autofuse.kernels.families.protocol import Case, Declared, Guess, Knob, Schedule, Unit, Values
 from autofuse.kernels.nest.evaluate import Scope
@@ -95,7 +95,7 @@ class AnyContractionFamily(ContractionFamily):
 
         best = min((tile for tile in tiles if self.fits(tile, case.target)), key=instructions)
         guess = {name: value for name, value in (case.default | best).items() if name in case.knobs}
-        knob = self.full("pixel_rows" if getattr(form, "flat", False) else "rows_per_task")
+        knob = self.full(row_knob(form))
         if case.threads > 1 and knob in case.knobs:
             panel = min(int(guess.get(vectors, 1)), columns)
             guess[knob] = evenest_rows(form, case.knobs[knob], (columns, panel), case.threads)
@@ -117,9 +117,7 @@ class AnyContractionFamily(ContractionFamily):
             super().emit(scope, unit, schedule)
             return
         assert isinstance(unit, Nest) and unit.anchor is not None
-        flat = getattr(contraction_form(scope.workload, unit.anchor), "flat", False)
-        split = int(knobs["pixel_rows"]) if flat else 1
-        knobs = knobs | {"rows_per_task": 1} if split > 1 else knobs  # they are cut for the threads to share
+        split, knobs = row_parts(contraction_form(scope.workload, unit.anchor), knobs)
         form = NarrowContraction(contraction_form(scope.workload, unit.anchor, split), -1, -1)
         emitter = Float16SumsEmitter if multiplier.stretch else NarrowEmitter
         emitter(scope, unit, form, multiplier, knobs).emit()

@@ -18,14 +18,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
-import tvm.script.ir_builder.tirx as builder
 from tvm import tirx
-from tvm.ir import StringImm
 
 from autofuse.device.target import Target
 from autofuse.kernels.families.narrow.instructions import Multiplier
 from autofuse.kernels.tir.emit import Expr, shuffled
 from autofuse.kernels.tir.features import has_feature
+from autofuse.kernels.tir.llvm_text import imported
 from autofuse.kernels.workload.levels import IN_FLOAT16
 
 SUMS, PRODUCTS = ALGORITHMS = IN_FLOAT16
@@ -66,7 +65,7 @@ class Float16Multiplier(Multiplier):
         if self.name == SUMS:
             yield
             return
-        with builder.attr(tirx.IntImm("int32", 0), "pragma_import_llvm", StringImm(_multiply_add())):
+        with imported(_multiply_add()):
             yield
 
 

@@ -21,7 +21,7 @@ from autofuse.kernels.families.narrow.products.right import Right
 from autofuse.kernels.families.narrow.products.row_sums import RowSums
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
-from autofuse.kernels.nest.tiles import Window, divisor_near, runs
+from autofuse.kernels.nest.tiles import Window, divisor_near, runs, spans
 from autofuse.kernels.tir.emit import Emitter, Expr, Index
 from autofuse.kernels.tir.offsets import delinear
 
@@ -173,16 +173,18 @@ class NarrowEmitter:
     def steps(self, tile: Tile, sums: list[Any], taps: Index, tap: Expr, count: int) -> None:
         """A loop over the depth, cut where blocks of channels lie apart; some steps at a time where they lie side by
         side."""
-        block, together = self.left.block, self.multiplier.steps
+        block = self.left.block
         if block:
             with self.emitter.serial(count // block) as outer, self.emitter.serial(block) as inner:
                 self.step(tile, sums, taps, tap, outer * block + inner)
             return
-        whole, rest = divmod(count, together)
-        for first, turns, size in ((0, whole, together), (whole * together, rest, 1)):
-            if turns:
-                with self.emitter.serial(turns) as turn:
-                    self.step(tile, sums, taps, tap, turn * size + first, size)
+        self.run(tile, sums, taps, tap, 0, count)
+
+    def run(self, tile: Tile, sums: list[Any], taps: Index, tap: Expr, start: Expr, count: int) -> None:
+        """Steps over neighbours of the depth, from `start` on: as many at a time as the instruction wants, then one."""
+        for first, turns, size in spans(count, self.multiplier.steps, 1):
+            with self.emitter.serial(turns) as turn:
+                self.step(tile, sums, taps, tap, start + turn * size + first, size)
 
     def step(self, tile: Tile, sums: list[Any], taps: Index, tap: Expr, unit: Expr, size: int = 1) -> None:
         """So many steps; of each the weights of every vector, then for each pixel its bytes, times all of them."""

@@ -88,7 +88,7 @@ class NarrowFamily(Family):
         if unit is None or case.threads < 2:
             return found
         form = self._product(case.workload, unit).form
-        knob = self.full("pixel_rows" if _is_flat(form) else "rows_per_task")
+        knob = self.full(row_knob(form))
         if knob not in case.knobs:
             return found
         vectors = -(-form.columns // case.target.lanes)
@@ -112,8 +112,7 @@ class NarrowFamily(Family):
         assert isinstance(unit, Nest) and unit.anchor is not None
         knobs = self.chosen(schedule)
         plain = self._product(scope.workload, unit)
-        split = int(knobs["pixel_rows"]) if _is_flat(plain.form) else 1
-        knobs = knobs | {"rows_per_task": 1} if split > 1 else knobs  # they are cut for the threads to share
+        split, knobs = row_parts(plain.form, knobs)
         product = self.form(scope.workload, unit.anchor, split)
         able = self._able(scope.workload, plain, scope.emitter.target)
         if knobs["algorithm"] == TILES and TILES not in able:
@@ -140,6 +139,17 @@ def evenest_rows(form: Contraction, values: Values, vectors: tuple[int, int], th
         return min(ParallelGrid(1, 1, grid).evenness(*vectors, threads), EVEN)
 
     return max(sorted(values, key=lambda value: _row_tasks(form, int(value))), key=even)
+
+
+def row_knob(form: Contraction) -> str:
+    """The knob by which threads share rows of results."""
+    return "pixel_rows" if _is_flat(form) else "rows_per_task"
+
+
+def row_parts(form: Contraction, knobs: Guess) -> tuple[int, Guess]:
+    """Parts that pixels are cut into, and the knobs: rows that were cut so are for the threads to share, one by one."""
+    split = int(knobs["pixel_rows"]) if _is_flat(form) else 1
+    return split, knobs | {"rows_per_task": 1} if split > 1 else knobs
 
 
 def _is_flat(form: Contraction) -> bool:

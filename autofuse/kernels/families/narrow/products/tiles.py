@@ -21,11 +21,11 @@ from autofuse.kernels.families.narrow.tiles import (
     TileShape,
     asked,
     asking,
-    imported,
     rows_of_tiles,
 )
 from autofuse.kernels.nest.tiles import Window, runs
 from autofuse.kernels.tir.emit import Expr, Index
+from autofuse.kernels.tir.llvm_text import imported
 
 
 class TileEmitter(NarrowEmitter):
