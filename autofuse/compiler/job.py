@@ -18,7 +18,7 @@ from autofuse.compiler.context import Context
 from autofuse.compiler.formats import check_form, check_signed, with_files, write_alone, writer
 from autofuse.compiler.growth import weight_size, within_growth
 from autofuse.compiler.parts.bodies import BodyModels, buildable
-from autofuse.compiler.parts.rest import as_raced, by_times, chosen_parts, raced_us, rest_of, told_race
+from autofuse.compiler.parts.rest import SEGMENTS_RUN, as_raced, by_race, chosen_parts, raced_parts, rest_of
 from autofuse.compiler.parts.whole import raced_alone, where_alone_is_faster
 from autofuse.compiler.plan_ladder import FoundPlan, find_plan
 from autofuse.compiler.report import HIT, MEASURED_HERE, NONE, RULE, STALE_CODE, CompileReport, GroupReport, PlanReport
@@ -156,11 +156,11 @@ def who_runs(context: Context, model: Path, given: Given, graph: Graph) -> WhoRu
 def who_runs_parts(context: Context, choice: Choice) -> tuple[Choice, WhoRuns]:
     """The parts of a model as `compile_in` takes them, and what their newest race here said."""
     choice = buildable(choice, context.environment.target)
-    times = raced_us(choice, context)
-    taken = by_times(choice, times)
+    ratio = raced_parts(choice, context)
+    taken = by_race(choice, ratio)
     side = f"{OWN} and {REST}" if taken.rest and taken.all_segments else OWN if taken.all_segments else REST
-    if times is not None:
-        return taken, WhoRuns(side, told_race(times), times[1] / times[0])
+    if ratio is not None:
+        return taken, WhoRuns(side, told(ratio, SEGMENTS_RUN), ratio.value, ratio.lo, ratio.hi, ratio.verdict)
     version = context.environment.provenance.onnxruntime
     why = f"its segments were not raced against ONNX Runtime {version} here" if taken.all_segments else NOTHING_PAYS
     return taken, WhoRuns(side, why)

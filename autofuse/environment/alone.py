@@ -1,8 +1,8 @@
-"""A model that our kernels cover whole, against ONNX Runtime alone: what their race is kept under, and what it says."""
+"""A model against ONNX Runtime alone: what their race is kept under, and what it says."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -12,7 +12,7 @@ from autofuse.environment.outcomes import newest_race
 from autofuse.graph.key import graph_key
 from autofuse.graph.model import Graph
 from autofuse.values.names import ONNX_RUNTIME
-from autofuse.values.ratios import Ratio, compare, differs
+from autofuse.values.ratios import Ratio, Timed, compare, differs
 
 ALONE = "alone"
 """Where the summary of a run has what its race said."""
@@ -26,8 +26,7 @@ MARGIN = 0.02
 class WhoRuns:
     """Who runs a model when it is compiled here: `side`, as the parts of a model name it; `reason`: why, in a line.
 
-    `ratio`: ONNX Runtime's time over ours in their race; None where there was none. Its interval is None, too, where
-    the two times alone decide, as for a model in parts.
+    `ratio`: ONNX Runtime's time over ours in their race, with its interval; None where there was none.
     """
 
     side: str
@@ -47,9 +46,13 @@ def alone_key(graph: Graph, plan_key: str, digests: Iterable[str], onnxruntime: 
 
 def newest_alone(base: ProfilingDatabase, setting: Setting, key: str) -> Ratio | None:
     """ONNX Runtime's time over ours in the newest race here; None where there was none, or one of them has no time."""
-    times = newest_race(base, setting, key)
-    both = OWN in times and ONNX_RUNTIME in times
-    return compare(times[ONNX_RUNTIME], times[OWN]) if both else None
+    return ratio_of(newest_race(base, setting, key), OWN)
+
+
+def ratio_of(times: Mapping[str, Timed], own: str) -> Ratio | None:
+    """ONNX Runtime's time over that of the contender called `own` in their race; None where one of them has no time."""
+    both = own in times and ONNX_RUNTIME in times
+    return compare(times[ONNX_RUNTIME], times[own]) if both else None
 
 
 def is_slower(ratio: Ratio) -> bool:
@@ -57,12 +60,11 @@ def is_slower(ratio: Ratio) -> bool:
     return ratio.trusted and ratio.hi is not None and ratio.hi < 1.0 and differs(ratio, MARGIN)
 
 
-def told(ratio: Ratio) -> str:
-    """What such a race said, and who runs the model for it, in a line."""
+def told(ratio: Ratio, ours: str = "kernels of autofuse run the model") -> str:
+    """What such a race said, and who runs the model for it, in a line. `ours`: who does unless we are slower."""
     if ratio.value is None:
-        return f"ONNX Runtime alone was raced, and not compared ({ratio.verdict}): kernels of autofuse run the model"
-    who = "ONNX Runtime runs" if is_slower(ratio) else "kernels of autofuse run"
+        return f"ONNX Runtime alone was raced, and not compared ({ratio.verdict}): {ours}"
     return (
         f"{ratio.value:.3f}x as fast as ONNX Runtime alone ({ratio.lo:.3f}-{ratio.hi:.3f}, {ratio.verdict}): "
-        f"{who} the model"
+        f"{'ONNX Runtime runs the model' if is_slower(ratio) else ours}"
     )

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from autofuse.compiler.parts.rest import SEGMENTS
+from autofuse.compiler.parts.rest import SEGMENTS, SEGMENTS_RUN
+from autofuse.environment.alone import is_slower, ratio_of, told
+from autofuse.environment.outcomes import NO_TIME
 from autofuse.errors import InputError
 from autofuse.measure.networks.bench import ContenderResult
 from autofuse.search.progress import PlanTime, TuneResult
 from autofuse.segments.choice import Choice, Piece
 from autofuse.segments.report import rest_reports
-from autofuse.values.arguments import micros
 from autofuse.values.names import ONNX_RUNTIME
 
 LEAST_WHOLE_S, MOST_WHOLE_S = 3.0, 60.0
@@ -48,15 +49,9 @@ def result_of_all(
 ) -> TuneResult:
     """One result of all segments; its plans are the two that were raced."""
     kernels = sum(one.kernels for one in results)
-    own, alone = times[SEGMENTS], times[ONNX_RUNTIME]
-    chosen, warning = ONNX_RUNTIME, f"the segments could not be timed: {own.error}"
-    if own.median_us is not None and alone.median_us is not None:
-        chosen = SEGMENTS if own.median_us <= alone.median_us else ONNX_RUNTIME
-        taken = "the segments" if chosen == SEGMENTS else "ONNX Runtime alone"
-        warning = (
-            f"raced whole: with {len(results)} segments {micros(own.median_us)}, ONNX Runtime alone "
-            f"{micros(alone.median_us)}; a compile takes {taken}"
-        )
+    ratio = ratio_of({name: one.timed for name, one in times.items() if one.timed is not None}, SEGMENTS)
+    chosen = ONNX_RUNTIME if ratio is not None and is_slower(ratio) else SEGMENTS
+    warning = f"raced whole: {told(ratio, SEGMENTS_RUN)}" if ratio else f"not raced whole: {_failure(times)}"
     plans = {
         name: PlanTime(
             kernels if name == SEGMENTS else 0, None, one.median_us, trusted=one.trusted,
@@ -85,3 +80,8 @@ def result_of_all(
         more_time=None,
         decision=None,
     )
+
+
+def _failure(times: Mapping[str, ContenderResult]) -> str:
+    """Why a contender of the race of whole models has no time."""
+    return next(f"{name}: {one.wrong or one.error or NO_TIME}" for name, one in times.items() if one.timed is None)

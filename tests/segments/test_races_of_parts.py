@@ -12,7 +12,7 @@ import autofuse
 from autofuse.compiler.parts.rest import SEGMENTS, parts_key
 from autofuse.database.database import open_database
 from autofuse.database.record.benchmarks import record_benchmark
-from autofuse.database.records import PlanOutcome
+from autofuse.database.records import PlanOutcome, SampleBlock
 from autofuse.environment.alone import WhoRuns
 from autofuse.environment.place import Place
 from autofuse.errors import InputError
@@ -23,7 +23,7 @@ from tests.segments.models import detector, model_of, pooled, written
 pytestmark = pytest.mark.usefixtures("any_size")
 
 
-MEASURED = "measured: with its segments the model takes 30.0 us, without them 20.0 us"
+RACE = "0.667x as fast as ONNX Runtime alone (0.667-0.667, slower): ONNX Runtime runs the model"
 
 
 def sides(path: Path, database: str) -> list[str]:
@@ -32,12 +32,21 @@ def sides(path: Path, database: str) -> list[str]:
     return [part.side for part in report.parts]
 
 
-def record(path: Path, database: str, segments_us: float, alone_us: float) -> None:
+def record(path: Path, database: str, segments_us: float, alone_us: float, blocks: int = 8) -> None:
     """A race of the model that ended so."""
     place = Place(database, threads=1)
     series = uuid.uuid4().hex
     outcomes = [
-        PlanOutcome(state="ok", name=name, series=series, median_us=us, ci_lo_us=us, ci_hi_us=us, trusted=True)
+        PlanOutcome(
+            state="ok",
+            name=name,
+            series=series,
+            median_us=us,
+            ci_lo_us=us,
+            ci_hi_us=us,
+            trusted=True,
+            blocks=(SampleBlock((us,), 1.0, False),) * blocks,
+        )
         for name, us in ((SEGMENTS, segments_us), (ONNX_RUNTIME, alone_us))
     ]
     with open_database(database) as base:
@@ -53,12 +62,21 @@ def test_the_newest_race_says_whether_segments_are_taken(tmp_path: Path) -> None
     record(path, database, segments_us=30, alone_us=20)
     assert sides(path, database) == ["ONNX Runtime"]
     report = autofuse.compile(path, database=database, threads=1, dry_run=True)
-    assert MEASURED in {row.reason for row in report.rest}
-    assert autofuse.inspect(path, database=database, threads=1).runs == WhoRuns("ONNX Runtime", MEASURED, 20 / 30)
+    assert f"measured: {RACE}" in {row.reason for row in report.rest}
+    runs = autofuse.inspect(path, database=database, threads=1).runs
+    assert runs == WhoRuns("ONNX Runtime", RACE, 20 / 30, 20 / 30, 20 / 30, "slower")
     record(path, database, segments_us=15, alone_us=20)
     assert sides(path, database) == in_parts
     runs = autofuse.inspect(path, database=database, threads=1).runs
     assert runs is not None and (runs.side, runs.ratio) == ("autofuse and ONNX Runtime", 20 / 15)
+
+
+def test_a_race_of_too_few_good_blocks_takes_no_segment_away(tmp_path: Path) -> None:
+    path, database = written(pooled(), tmp_path), str(tmp_path / "times.db")
+    record(path, database, segments_us=30, alone_us=20, blocks=1)
+    assert len(sides(path, database)) == 3
+    runs = autofuse.inspect(path, database=database, threads=1).runs
+    assert runs is not None and (runs.ratio, runs.verdict) == (None, "too few good blocks")
 
 
 def test_a_race_of_another_model_says_nothing(tmp_path: Path) -> None:
@@ -76,9 +94,8 @@ def test_tune_searches_each_segment_then_races_whole_models(tmp_path: Path) -> N
     told: list[str] = []
     result = autofuse.tune(path, database=database, threads=1, trials=1, progress=lambda one: told.append(one.phase))
     assert set(result.plans) == {SEGMENTS, ONNX_RUNTIME} and result.measured >= 2 and told
-    own, alone = (result.plans[name].median_us for name in (SEGMENTS, ONNX_RUNTIME))
-    assert own is not None and alone is not None
-    assert result.chosen == (SEGMENTS if own <= alone else ONNX_RUNTIME) and "raced whole" in result.warning
+    assert all(result.plans[name].median_us is not None for name in (SEGMENTS, ONNX_RUNTIME))
+    assert result.chosen in result.plans and "raced whole" in result.warning
     assert (len(sides(path, database)) == 3) == (result.chosen == SEGMENTS)
 
 

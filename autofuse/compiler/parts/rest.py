@@ -10,17 +10,20 @@ from autofuse.backend.compile.realise import Rest
 from autofuse.backend.container.metadata import Parts, PartSpec, ValueSpec
 from autofuse.compiler.context import Context
 from autofuse.compiler.parts.bodies import BodyModels
-from autofuse.environment.outcomes import newest_median_us
+from autofuse.environment.alone import is_slower, ratio_of, told
+from autofuse.environment.outcomes import newest_race
 from autofuse.errors import InputError, UncoveredError
 from autofuse.segments.choice import Choice
 from autofuse.segments.read import parts_of
 from autofuse.segments.report import rest_reports
 from autofuse.segments.worth import least_us
 from autofuse.values.arguments import Given, LibraryFormat
-from autofuse.values.names import ONNX_RUNTIME
+from autofuse.values.ratios import Ratio
 
 SEGMENTS = "segments"
 """The name of a model in parts in a race with ONNX Runtime alone."""
+SEGMENTS_RUN = "its segments run in kernels of autofuse, the rest in ONNX Runtime"
+"""Who runs a model in parts, as `autofuse.environment.alone.told` says it."""
 MOST_REASONS = 3
 
 
@@ -60,31 +63,27 @@ def parts_key(choice: Choice, onnxruntime: str | None) -> str:
 
 
 def as_raced(choice: Choice, context: Context) -> Choice:
-    """The choice, or ONNX Runtime alone where the newest race here was won by that."""
-    return by_times(choice, raced_us(choice, context))
+    """The choice, or ONNX Runtime alone where the newest race here says so."""
+    return by_race(choice, raced_parts(choice, context))
 
 
-def by_times(choice: Choice, times: tuple[float, float] | None) -> Choice:
-    """The choice, or ONNX Runtime alone where that was faster; `times`: see `raced_us`."""
-    if times is None or times[0] <= times[1]:
+def by_race(choice: Choice, ratio: Ratio | None) -> Choice:
+    """The choice, or ONNX Runtime alone where the segments are slower beyond doubt; `ratio`: see `raced_parts`.
+
+    What a race leaves undecided, or has no ratio of, is compiled as if there had been none.
+    """
+    if ratio is None or not is_slower(ratio):
         return choice
-    return choice.without_segments(told_race(times))
+    return choice.without_segments(f"measured: {told(ratio, SEGMENTS_RUN)}")
 
 
-def raced_us(choice: Choice, context: Context) -> tuple[float, float] | None:
-    """What the model took with its segments, and in ONNX Runtime alone, in the newest race here; None without one."""
+def raced_parts(choice: Choice, context: Context) -> Ratio | None:
+    """ONNX Runtime's time over that of the model with its segments, in the newest race here; None without one."""
     if not choice.all_segments:
         return None
     environment = context.environment
     key = parts_key(choice, environment.provenance.onnxruntime)
-    times = [newest_median_us(context.database, environment.setting, key, name) for name in (SEGMENTS, ONNX_RUNTIME)]
-    own, alone = times
-    return None if own is None or alone is None else (own, alone)
-
-
-def told_race(times: tuple[float, float]) -> str:
-    """What such a race said, in a line."""
-    return "measured: with its segments the model takes {:.1f} us, without them {:.1f} us".format(*times)
+    return ratio_of(newest_race(context.database, environment.setting, key), SEGMENTS)
 
 
 def rest_of(choice: Choice, bodies: BodyModels | None = None) -> Rest:
