@@ -39,6 +39,6 @@ def bench_parts(
         own = build(None, OWN) if library is None else kept(library, request.trust, folder)
         task = task_of(choice, own, folder)
         contenders = line_up(own, request.against, build, lambda: task.model)
-        results = raced(context, contenders, task, request.budget_s)
+        results = raced(context, choice, contenders, task, request.budget_s)
         name = context.environment.profile.name
         return report_of(file_title(model), context.threads, name, task.kernels, results)

@@ -23,10 +23,12 @@ from autofuse.environment.place import Place
 from autofuse.errors import WrongResultError
 from autofuse.fusion.plan import ScheduleLimits
 from autofuse.measure.networks.bench import Contender, ContenderResult, written
+from autofuse.measure.networks.judgement import all_nudged, judged_by, limit_of_answers
 from autofuse.ort.apart import Run, run_apart
 from autofuse.segments.choice import Choice
 from autofuse.values.arguments import Given
 from autofuse.values.names import ONNX_RUNTIME
+from autofuse.values.scratch import scratch_folder
 
 Array = NDArray[np.generic]
 SEED = 0
@@ -51,20 +53,40 @@ def task_of(choice: Choice, library: Path, folder: Path) -> Task:
     inputs = example_inputs(metadata, SEED)
     path = folder / "whole.onnx"
     path.write_bytes(choice.source.sized())
-    given, _ = written(folder, inputs, None)
-    wanted = {output: folder / f"wanted-{number}.npy" for number, output in enumerate(choice.source.outputs)}
-    run_apart(choice.source.name, path, [Run(given, wanted)], optimise=False)
-    return Task(inputs, tuple(np.load(wanted[name]) for name in choice.source.results), path, metadata.kernels)
+    (wanted,) = _answers(choice, path, [inputs], optimise=False)
+    return Task(inputs, tuple(wanted[name] for name in choice.source.results), path, metadata.kernels)
+
+
+def _answers(
+    choice: Choice, model: Path, cases: Sequence[Mapping[str, Array]], *, optimise: bool
+) -> list[dict[str, Array]]:
+    """What ONNX Runtime makes of each case, by the outputs' names; `model`: the file with its sizes set."""
+    with scratch_folder() as folder:
+        runs = []
+        for number, inputs in enumerate(cases):
+            place = folder / str(number)
+            place.mkdir()
+            wanted = {name: place / f"wanted-{index}.npy" for index, name in enumerate(choice.source.outputs)}
+            runs.append(Run(written(place, inputs, None)[0], wanted))
+        run_apart(choice.source.name, model, runs, optimise=optimise)
+        return [{name: np.load(path) for name, path in run.outputs.items()} for run in runs]
+
+
+def _limit(choice: Choice, task: Task) -> float:
+    """Largest error of the model's outputs: it is held to ONNX Runtime as closely as that is to itself."""
+    plain, *answers = _answers(choice, task.model, [task.inputs, *all_nudged(task.inputs)], optimise=False)
+    return limit_of_answers(plain, [*answers, *_answers(choice, task.model, [task.inputs], optimise=True)])
 
 
 def raced(
-    context: Context, contenders: Sequence[Contender], task: Task, budget_s: float, left: Any = None
+    context: Context, choice: Choice, contenders: Sequence[Contender], task: Task, budget_s: float, left: Any = None
 ) -> dict[str, ContenderResult]:
     """The times of the contenders; WrongResultError when the first computes something else than ONNX Runtime."""
     device = context.environment.device
     named = {} if left is None else {"left": left}
     with open_runner(device, context.threads, RunnerOptions()) as runner:
         results = runner.race(contenders, task.inputs, budget_s, expected=list(task.expected), **named)
+    results = judged_by(results, lambda: _limit(choice, task))
     own = results[contenders[0].name]
     if own.wrong:
         raise WrongResultError(f"{contenders[0].name}: the library is wrong: {own.wrong}; report this model")
@@ -98,6 +120,6 @@ def raced_whole(
             Contender(SEGMENTS, "autofuse", library),
             Contender(ONNX_RUNTIME, "onnxruntime", task.model),
         ]
-        results = raced(context, contenders, task, race_s)
+        results = raced(context, choice, contenders, task, race_s)
         record(context, choice, results)
         return results

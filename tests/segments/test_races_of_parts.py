@@ -16,6 +16,8 @@ from autofuse.database.records import PlanOutcome, SampleBlock
 from autofuse.environment.alone import WhoRuns
 from autofuse.environment.place import Place
 from autofuse.errors import InputError
+from autofuse.measure.networks.judgement import CHAOTIC, WHOLE_LIMIT
+from autofuse.parted import race
 from autofuse.segments.read import read_choice
 from autofuse.values.names import ONNX_RUNTIME
 from tests.segments.models import detector, model_of, pooled, written
@@ -111,3 +113,16 @@ def test_a_model_without_segments_is_not_tuned_and_says_why(tmp_path: Path) -> N
     path = written(model_of("net (float[2,8] x) => (int64[2,n] y) { y = NonZero (x) }"), tmp_path)
     with pytest.raises(InputError, match=r"nothing to tune: 1 NonZero \(a shape that depends on data"):
         autofuse.tune(path, database=str(tmp_path / "times.db"), trials=1)
+
+
+@pytest.mark.parametrize(("slope", "least"), [(1.0, WHOLE_LIMIT), (3e4, 2 * WHOLE_LIMIT)])
+def test_a_model_in_parts_is_held_to_onnx_runtime_as_closely_as_that_to_itself(
+    slope: float, least: float, tmp_path: Path
+) -> None:
+    text = f"net (float[4,64] x) => (float[4,64] y, int64[2,n] z) <float k = {{{slope}}}>"
+    path = written(model_of(f"{text} {{ scaled = Mul (x, k) y = Sin (scaled) z = NonZero (y) }}"), tmp_path)
+    choice = read_choice(path, {})
+    autofuse.compile(path, tmp_path / "model.so", database=str(tmp_path / "no.db"), threads=1)
+    task = race.task_of(choice, tmp_path / "model.so", tmp_path)
+    found = race._limit(choice, task)
+    assert least <= found <= (WHOLE_LIMIT if slope == 1.0 else CHAOTIC)

@@ -7,7 +7,7 @@ ONNX Runtime with itself when its inputs change by their last bit (a detector's 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -37,13 +37,25 @@ Array = NDArray[np.generic]
 
 def whole_limit(graph: Graph, inputs: Mapping[str, Array]) -> float:
     """Largest error allowed on these inputs, as a part of the range of each output; runs ONNX Runtime some times."""
-    moves = any(array.dtype.kind == "f" for array in inputs.values())
-    moved = [nudged(inputs, seed) for seed in range(NUDGES if moves else 0)]
-    plain, *answers = run_references(graph, [inputs, *moved])
+    plain, *answers = run_references(graph, [inputs, *all_nudged(inputs)])
     answers += run_references(graph, [inputs], optimise=True)
+    roundings = LIMITS["float16"] if graph.float16 else ROUNDINGS * _roundings(graph, inputs, plain)
+    return limit_of_answers(plain, answers, roundings)
+
+
+def all_nudged(inputs: Mapping[str, Array]) -> list[dict[str, Array]]:
+    """The inputs on which the reference is run again, to see what their last bits do; none where none is a float."""
+    moves = any(array.dtype.kind == "f" for array in inputs.values())
+    return [nudged(inputs, seed) for seed in range(NUDGES if moves else 0)]
+
+
+def limit_of_answers(
+    plain: Mapping[str, Array], answers: Sequence[Mapping[str, Array]], roundings: float = 0.0
+) -> float:
+    """Largest error allowed where the reference says `plain`, and `answers` on inputs that differ in their last bits or
+    with its optimisations. `roundings`: what a model in narrow numbers may be off by."""
     spreads = [max((compare(one[name], plain[name]).max_rel_error for name in plain), default=0.0) for one in answers]
     spread = SPREADS * max(filter(np.isfinite, spreads), default=0.0)  # another class or order of boxes has no distance
-    roundings = LIMITS["float16"] if graph.float16 else ROUNDINGS * _roundings(graph, inputs, plain)
     return max(WHOLE_LIMIT, min(max(spread, roundings), CHAOTIC))
 
 
@@ -72,10 +84,16 @@ def judged(
     results: Mapping[str, ContenderResult], graph: Graph, inputs: Mapping[str, Array]
 ) -> dict[str, ContenderResult]:
     """The results, of which those that are off by no more than `whole_limit` are not wrong."""
+    return judged_by(results, lambda: whole_limit(graph, inputs))
+
+
+def judged_by(results: Mapping[str, ContenderResult], limit_of: Callable[[], float]) -> dict[str, ContenderResult]:
+    """The results, of which those that are off by no more than a limit are not wrong; it is asked for where that can
+    matter."""
     errors = [result.max_rel_error for result in results.values() if result.wrong and result.max_rel_error is not None]
     if not any(error <= CHAOTIC for error in errors):
         return dict(results)
-    limit = whole_limit(graph, inputs)
+    limit = limit_of()
     return compared(
         {
             name: replace(result, wrong="")
