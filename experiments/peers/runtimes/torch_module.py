@@ -36,6 +36,9 @@ def module_of(model: Path, attention: str = "sdpa") -> tuple[nn.Module, str]:
     torchvision_operators.declare()  # which onnx2torch imports
     from onnx2torch import convert
 
+    from experiments.peers.runtimes import torch_recurrent
+
+    torch_recurrent.declare()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -76,7 +79,9 @@ def tensors(inputs: Mapping[str, Array]) -> tuple[Tensor, ...]:
 
 
 def arrays(result: object) -> list[Array]:
-    """A module's result, however nested, as arrays in order."""
+    """A module's result, however nested, as arrays in order; None is a result that nobody reads."""
+    if result is None:
+        return []
     if isinstance(result, Tensor):
         held = result.float() if result.dtype == torch.bfloat16 else result  # numpy has no such type
         return [held.detach().contiguous().numpy()]
