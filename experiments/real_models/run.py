@@ -95,7 +95,8 @@ def described(row: Row, report: CompileReport) -> Row:
 
 
 def agreement(path: Path, library: Path, case: Case) -> tuple[float, str]:
-    """The largest error of any output, and the sizes of the first one; AutofuseError where something else is made.
+    """The largest error of any output, and the sizes of the first one; AutofuseError where something else is made, and
+    for a model that makes the same of all inputs, which shows nothing.
 
     Tensors are held to ONNX Runtime as closely as that is to itself (`autofuse.measure.networks.judgement`).
     """
@@ -105,7 +106,7 @@ def agreement(path: Path, library: Path, case: Case) -> tuple[float, str]:
     names = [output.name for output in session.get_outputs()]
     constants = {name: np.array(value) for name, value in case.constants.items()}
     loaded = api.load(library)
-    worst, sizes = 0.0, []
+    worst, sizes, firsts = 0.0, [], []
     for seed in SEEDS:
         inputs = with_texts(case, seed) if case.texts else loaded.example_inputs(seed)
         wanted, *moved = (
@@ -115,7 +116,10 @@ def agreement(path: Path, library: Path, case: Case) -> tuple[float, str]:
         limit = limit_of_answers(wanted, moved)
         for name, one in zip(names, loaded(inputs), strict=True):
             worst = max(worst, difference(one, wanted[name], name, limit))
-        sizes.append("x".join(map(str, np.shape(wanted[names[0]]))))
+        firsts.append(wanted[names[0]])
+        sizes.append("x".join(map(str, np.shape(firsts[-1]))))
+    if all(np.array_equal(firsts[0], other) for other in firsts):
+        raise AutofuseError(f"{names[0]} is the same for all inputs")
     return worst, ", ".join(dict.fromkeys(sizes))
 
 

@@ -36,6 +36,8 @@ def export(path: Path, name: str, side: int = 224) -> None:
     side = 320 if segmenter else side
     extra = {"weights_backbone": None} if segmenter else {}
     model = First(torchvision.models.get_model(name, weights=None, **extra)).eval()
-    if not name.startswith("vit"):
+    if name.startswith("vit"):
+        nn.init.normal_(model.model.heads.head.weight, std=model.model.hidden_dim**-0.5)  # torchvision's are zeros
+    else:
         weights.fresh(model, (3, side, side))
     torch_export.dynamo(model, (torch.randn(2, 3, side, side),), path, ["image"], [{0: "batch"}])

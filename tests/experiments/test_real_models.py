@@ -101,3 +101,15 @@ def test_suppression_keeps_the_best_of_what_overlaps() -> None:
 
     boxes = torch.tensor([[0.0, 0, 10, 10], [1, 1, 11, 11], [20, 20, 30, 30]])
     assert suppressed(boxes, torch.tensor([0.1, 0.9, 0.5]), 0.5).tolist() == [1, 2]
+
+
+def test_a_model_that_makes_the_same_of_all_inputs_shows_nothing(tmp_path: Path) -> None:
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [8])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [8])
+    nodes = [helper.make_node("Sub", ["x", "x"], ["a"]), helper.make_node("Exp", ["a"], ["y"])]
+    model = helper.make_model(helper.make_graph(nodes, "same", [x], [y]), ir_version=9)
+    path, library = tmp_path / "same.onnx", tmp_path / "same.so"
+    path.write_bytes(model.SerializeToString())
+    autofuse.compile(path, library, database=str(tmp_path / "empty.db"), threads=1)
+    with pytest.raises(AutofuseError, match="y is the same for all inputs"):
+        agreement(path, library, Case("", ""))
