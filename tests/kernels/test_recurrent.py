@@ -326,6 +326,18 @@ def test_units_are_split_where_threads_have_enough_weights_to_read(isa: str, ben
         assert all(guess.get("recurrent.split", 1) == 1 for guess in first_schedules(workload, knobs, target, 1)[:1])
 
 
+@pytest.mark.parametrize("isa", TARGETS)
+@pytest.mark.parametrize(("cell", "gates"), [("LSTM", 4), ("GRU", 3), ("RNN", 1)])
+def test_the_first_tile_has_enough_sums_to_hide_a_multiply_add(cell: str, gates: int, isa: str, bench: Bench) -> None:
+    target = TARGETS[isa]
+    workload = bench.bind(Case(cell, batch=1, hidden=128).small()).workload
+    first, second, *_ = first_schedules(workload, open_knobs(workload, target, {}), target)
+    sums = gates * int(first["recurrent.vectors"])
+    assert (sums, first["recurrent.unroll"]) == ({"LSTM": 8, "GRU": 12, "RNN": 8}[cell], 8)
+    assert sums < target.registers
+    assert (second["recurrent.vectors"], second["recurrent.unroll"]) == (2, 4), "the defaults come next"
+
+
 def test_a_tile_takes_several_sequences_where_there_are_such(bench: Bench) -> None:
     for isa, rows in (("avx2", 2), ("avx512", 4), ("neon", 4)):
         workload = bench.bind(Case("LSTM", batch=6).small()).workload
