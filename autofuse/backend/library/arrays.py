@@ -59,7 +59,10 @@ def tensor_over(array: Array, kept: Kept | None = None, place: int = 0) -> Any:
 
 def bits_of_halves(array: Array) -> Array:
     """bfloat16 as its bits, which is how TVM and code have it; any other array as it is."""
-    return array.view(np.uint16) if array.dtype.name == BFLOAT16 else array
+    kind = array.dtype
+    if kind.isbuiltin == 1:  # bfloat16 is none of numpy's own; a name takes numpy longer than the rest of a call takes
+        return array
+    return array.view(np.uint16) if kind.name == BFLOAT16 else array
 
 
 @cache
