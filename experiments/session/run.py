@@ -32,6 +32,7 @@ from experiments.session.cases import CASES
 
 LIMIT_US = 20.0
 THREADS = 8
+IN_PYTHON = ("Python, aligned inputs", "Python, inputs to be copied", "Python, bound inputs and outputs")
 
 
 @dataclass(frozen=True)
@@ -74,10 +75,16 @@ def compiled(model: onnx.ModelProto, path: Path) -> Path:
 
 
 def measured_in_python(name: str, path: Path, blocks: int, calls: int) -> list[Overhead]:
-    """Inputs aligned to 64 bytes, which are read where they lie; and inputs that have to be copied first."""
+    """Inputs aligned to 64 bytes, which are read where they lie, also bound with the outputs (as ONNX Runtime's
+    `io_binding` has it); and inputs that have to be copied first."""
     session = autofuse.Session(path, threads=1)
     aligned = session.empty_inputs()
     unaligned = {key: _moved(array) for key, array in aligned.items()}
+    binding = session.io_binding()
+    for key, array in aligned.items():
+        binding.bind_cpu_input(key, array)
+    for one in session.get_outputs():
+        binding.bind_output(one.name)
     library = session._library  # the machine's own function is nothing that a user needs
     assert isinstance(library, Library), "one library, and no parts"
     machine = library._entries()[0]
@@ -86,11 +93,12 @@ def measured_in_python(name: str, path: Path, blocks: int, calls: int) -> list[O
         lambda: machine(*bound),
         lambda: session.run(None, aligned),
         lambda: session.run(None, unaligned),
+        lambda: session.run_with_iobinding(binding),
     ]
     times = np.array([_interleaved(ways, block, calls) for block in range(blocks + 1)])[1:]  # the first warms up
     return [
         Overhead(name, way, float(np.median(times[:, 0])), median_interval(times[:, place] - times[:, 0]))
-        for place, way in ((1, "Python, aligned inputs"), (2, "Python, inputs to be copied"))
+        for place, way in enumerate(IN_PYTHON, 1)
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import threading
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -122,6 +123,39 @@ def test_outputs_are_written_where_they_are_bound(session: autofuse.Session, exp
     assert [one.shape() for one in binding.get_outputs()] == [[4, 4], [4, 4]]
     binding.clear_binding_outputs()
     assert binding.copy_outputs_to_cpu() == []
+
+
+@pytest.mark.parametrize("place", [0, 16], ids=["aligned", "copied"])
+def test_bound_inputs_may_change_between_runs_of_any_session_in_any_thread(
+    place: int, session: autofuse.Session, model: Path, database: str
+) -> None:
+    block = session.empty_inputs()["x"].ravel()
+    memory = np.zeros(block.nbytes + 128, np.uint8)
+    start = -memory.ctypes.data % 64 + place
+    inputs = memory[start : start + block.nbytes].view("float32").reshape(4, 8)
+    binding = session.io_binding()
+    binding.bind_cpu_input("x", inputs)
+    binding.bind_output("y")
+    kept = []
+
+    def run(used: autofuse.Session, seed: int) -> None:
+        inputs[...] = rows(4, seed)
+        used.run_with_iobinding(binding)
+        kept.append((binding.get_outputs()[0], session.run(["y"], {"x": rows(4, seed)})[0]))
+
+    run(session, 1)
+    run(session, 2)
+    thread = threading.Thread(target=run, args=(session, 3))
+    thread.start()
+    thread.join()
+    run(autofuse.Session(model, threads=1, database=database), 4)
+    for found, wanted in kept:  # no run writes into what an earlier one gave
+        np.testing.assert_array_equal(found.numpy(), wanted)
+    assert len(kept) == 4
+    other = rows(4, 5)
+    binding.bind_cpu_input("x", other)
+    session.run_with_iobinding(binding)
+    np.testing.assert_array_equal(binding.copy_outputs_to_cpu()[0], session.run(["y"], {"x": other})[0])
 
 
 def test_a_callback_hears_of_results_and_of_errors(session: autofuse.Session, expected: list[NDArray[Any]]) -> None:

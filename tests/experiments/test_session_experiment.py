@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 from experiments.session import cases
-from experiments.session.run import calls_that_differ, compiled, markdown, measured_in_c, measured_in_python
+from experiments.session.run import IN_PYTHON, calls_that_differ, compiled, markdown, measured_in_c, measured_in_python
 
 
 @pytest.mark.parametrize("name", cases.CASES)
@@ -22,7 +22,7 @@ def test_it_measures_from_python_and_from_c_and_counts_what_differs(tmp_path: Pa
         *measured_in_python("small", path, blocks=6, calls=20),
         measured_in_c("small", path, tmp_path / "overhead", blocks=6, calls=20),
     ]
-    assert [row.way.partition(",")[0] for row in rows] == ["Python", "Python", "C"]
+    assert [row.way for row in rows] == [*IN_PYTHON, "C, aligned inputs"]
     assert all(row.machine_us > 0 and row.above_us.count == 6 for row in rows)
-    assert markdown(rows).count("\n") == 4
+    assert markdown(rows).count("\n") == 5
     assert calls_that_differ(path, 20) == 0

@@ -57,6 +57,11 @@ def tensor_over(array: Array, kept: Kept | None = None, place: int = 0) -> Any:
     return found[1]
 
 
+def lies_at(tensor: Any, array: Array) -> bool:
+    """Whether a tensor reads the memory of an array, not a copy."""
+    return int(tensor.data_ptr()) == int(array.__array_interface__["data"][0])
+
+
 def bits_of_halves(array: Array) -> Array:
     """bfloat16 as its bits, which is how TVM and code have it; any other array as it is."""
     kind = array.dtype

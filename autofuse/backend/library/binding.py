@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Mapping, Sequence
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from numpy.typing import DTypeLike
 
 from autofuse.backend.container.metadata import DTYPES
 from autofuse.backend.library.arrays import Array, as_array
+from autofuse.backend.library.compiled import Library, Prepared
+from autofuse.backend.library.parted import PartedLibrary
 from autofuse.errors import InputError
 from autofuse.ort.bound import value_over
 from autofuse.ort.session import numpy_name
@@ -33,10 +36,12 @@ class IOBinding:
         self.feed: dict[str, Any] = {}
         self._bound: dict[str, Array | None] = {}
         self._results: list[Any] = []
+        self._ready: tuple[Library | None, int, Prepared | None] = (None, 0, None)
 
     def bind_cpu_input(self, name: str, arr_on_cpu: Any) -> None:
         """Read the input `name` from an array."""
         self.feed[known_name(name, self._inputs, "input")] = as_array(arr_on_cpu)
+        self._ready = (None, 0, None)
 
     def bind_ortvalue_input(self, name: str, ortvalue: Any) -> None:
         """Read the input `name` from a value of ONNX Runtime's."""
@@ -87,6 +92,7 @@ class IOBinding:
     def clear_binding_inputs(self) -> None:
         """Forget the inputs."""
         self.feed.clear()
+        self._ready = (None, 0, None)
 
     def clear_binding_outputs(self) -> None:
         """Forget the outputs, and what was computed."""
@@ -100,6 +106,19 @@ class IOBinding:
     def copy_outputs_to_cpu(self) -> list[Array]:
         """Results of the last run as arrays, in the order in which outputs were bound."""
         return [result.copy() for result in self._results]
+
+    def results(self, library: Library | PartedLibrary) -> list[Any]:
+        """Outputs of one run of a library on the bound inputs, which are bound to it, too, where that can be.
+
+        For each thread anew, since a virtual machine serves one at a time.
+        """
+        if not isinstance(library, Library):
+            return library(self.feed)
+        known, thread, prepared = self._ready
+        if known is not library or thread != get_ident():
+            prepared = library.bound(self.feed)
+            self._ready = (library, get_ident(), prepared)
+        return library(self.feed) if prepared is None else prepared.results()
 
     def deliver(self, results: Mapping[str, Any]) -> None:
         """Takes the results of a run. InputError where one does not fit the memory that it is bound to."""

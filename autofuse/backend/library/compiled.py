@@ -21,6 +21,7 @@ from autofuse.backend.library.arrays import (
     aligned_zeros,
     as_array,
     example,
+    lies_at,
     tensor_over,
 )
 from autofuse.backend.library.dispatch import Cut, Dispatch, padded
@@ -120,6 +121,20 @@ class Library:
         """`inputs` bound once, to be run again and again with nothing else in between."""
         number, arrays, _ = self._chosen(inputs)
         return Prepared(self, number, [tensor_over(array) for array in arrays])
+
+    def bound(self, inputs: Inputs) -> Prepared | None:
+        """As `prepared`, for inputs whose elements change between runs.
+
+        None where each run has to look at them: to copy them, to check what they index, to extend caches.
+        """
+        if self.caches is not None:
+            return None
+        number, arrays, cuts = self._chosen(inputs)
+        checked = any(spec.table is not None for _, spec in self._accepts[number])
+        tensors = [tensor_over(array) for array in arrays]
+        if cuts is not None or checked or not all(map(lies_at, tensors, self._given(inputs))):
+            return None
+        return Prepared(self, number, tensors)
 
     def empty_inputs(self, program: int = 0) -> dict[str, Array]:
         """Zeros for every input of a program, aligned so that a call reads them where they lie; their sizes: see
@@ -321,6 +336,11 @@ class Prepared:
             raise fault("the library's code", error) from error
 
     __call__ = run
+
+    def results(self) -> list[Array]:
+        """Outputs of one inference, as of a call of the library."""
+        self.run()
+        return self._library.arrays_of(self._number, self._results)
 
     def outputs(self) -> list[Array]:
         """Results of the last run, in the model's order."""

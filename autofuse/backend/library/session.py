@@ -187,7 +187,7 @@ class Session:
     def run_with_iobinding(self, iobinding: IOBinding, run_options: Any = None) -> None:
         """Run with the inputs and outputs of `iobinding`."""
         _check_run_options(run_options)
-        results = self._library(iobinding.feed)
+        results = iobinding.results(self._library)
         if self._sizes is not None:
             self._sizes.record(iobinding.feed)
         iobinding.deliver(dict(zip(self._names, results, strict=True)))
