@@ -57,9 +57,11 @@ class BoundModel:
 
 
 class Prebound:
-    """A session on inputs that are bound once; outputs of fixed size are always written to the same memory.
+    """A session on inputs that are bound once; outputs are written to the same memory as long as they fit there.
 
-    ONNX Runtime would take memory anew for each output at each call. All inputs and outputs are tensors of numbers.
+    ONNX Runtime would take memory anew for each output at each call. An output of open size stays where the first run
+    put it; a run that makes another size of it is refused by ONNX Runtime, and done again with new memory. All inputs
+    and outputs are tensors of numbers.
     """
 
     def __init__(self, session: Any, given: Mapping[str, Any]) -> None:
@@ -78,12 +80,23 @@ class Prebound:
 
     def run(self) -> None:
         """One inference. InputError when ONNX Runtime does not compute it."""
-        for name in self._open:  # else it writes into what it made at the last call
+        if self._ran:
+            try:
+                self._session.run_with_iobinding(self._binding)
+            except Exception as error:
+                if not self._open:
+                    raise run_error(error) from error
+            else:
+                return
+        for name in self._open:
             self._binding.bind_output(name)
         try:
             self._session.run_with_iobinding(self._binding)
         except Exception as error:
             raise run_error(error) from error
+        made = dict(zip(self._names, self._binding.get_outputs(), strict=True))
+        for name in self._open:
+            self._binding.bind_ortvalue_output(name, made[name])
         self._ran = True
 
     def outputs(self) -> dict[str, Any] | None:

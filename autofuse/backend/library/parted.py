@@ -238,15 +238,15 @@ class PreparedParts:
         self._values: dict[str, Any] | None = None
         alone = library._alone
         self._prebound = None if alone is None else alone.prebound(self._given)
-
-    def run(self) -> None:
+        self.run = self._run if self._prebound is None else self._prebound.run
         """One inference."""
-        if self._prebound is not None:
-            self._prebound.run()
-        else:
-            self._values = self._library._run(dict(self._given), self._library._call)
 
-    __call__ = run
+    def __call__(self) -> None:
+        """One inference."""
+        self.run()
+
+    def _run(self) -> None:
+        self._values = self._library._run(dict(self._given), self._library._call)
 
     def outputs(self) -> list[Any]:
         """Results of the last run, in the model's order."""

@@ -59,10 +59,7 @@ class LibraryNetwork:
         from autofuse.backend.library.library import load
 
         self._prepared = load(library, threads).prepared(inputs)
-
-    def run(self) -> None:
-        """See Network."""
-        self._prepared.run()
+        self.run = self._prepared.run  # see Network; one call less is timed
 
     def outputs(self) -> list[Array]:
         """See Network."""
