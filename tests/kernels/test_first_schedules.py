@@ -74,6 +74,18 @@ def test_few_rows_begin_with_a_wide_panel(bench: Bench, rows: int, vectors: int,
     assert (first["contraction.vectors"], first.get("contraction.pixels")) == (vectors, pixels)
 
 
+@pytest.mark.parametrize(("columns", "threads", "alone"), [(256, 2, True), (256, 1, False), (8192, 2, False)])
+def test_a_small_product_of_a_row_is_soon_tried_by_one_thread(
+    bench: Bench, columns: int, threads: int, alone: bool
+) -> None:
+    small = Small(parsed("y = MatMul (x, w)"), {"x": real(1, 64)}, ["y"], {"w": real(64, columns)})
+    workload = bench.bind(small).workload
+    knobs = open_knobs(workload, AVX2, load_space("default", "avx2").schedule)
+    first, second, *_ = first_schedules(workload, knobs, AVX2, threads)
+    assert first["contraction.panels_per_task"] == 1
+    assert (second == first | {"contraction.panels_per_task": 0}) == alone
+
+
 @pytest.mark.parametrize(("size", "copied"), [((8, 16, 16), True), ((8, 15, 15), False)])
 def test_maps_of_whole_pages_begin_with_copied_rows(bench: Bench, size: tuple[int, ...], copied: bool) -> None:
     text = "y = Conv <pads=[1, 0, 0, 1, 0, 0]> (x, w)"

@@ -52,6 +52,8 @@ cache's size (measured on Zen 3: a fifth faster; products gained nothing)."""
 
 FILLED = 0.85
 """Part of the lanes over pixels that hold some, from which these come first (Zen 5: 14x14 pixels do, 7x7 do not)."""
+LEAST_PART_BYTES = 512 << 10
+"""Weights that each thread should read, at least; below, one thread alone is worth a try (some microseconds' work)."""
 SHUFFLED = 4
 """Registers for each result where lanes run over groups: its sums, and shuffles that it shares with its neighbours."""
 EVEN, STEPS = 0.85, 20
@@ -94,10 +96,20 @@ def _direct_guesses(case: Case, form: Contraction) -> list[Guess]:
     """Register tiles, and copies of what a row reads where that crowds the cache."""
     busiest = [case.default | tile for tile in _busiest_tiles(case, form)]
     guesses = [*busiest[:2], case.default] if case.target.lanes > NARROW else [case.default, *busiest[:1]]
+    if _is_waiting(case, form):
+        guesses.insert(1, guesses[0] | {PANELS: 0})
     if not _crowded(case.workload):
         return guesses
     copied: Guess = {ORDER: "copied", PANELS: 0, K_BLOCKING: 1}
     return [guess | copied for guess in guesses[:2]] + guesses
+
+
+def _is_waiting(case: Case, form: Contraction) -> bool:
+    """Whether threads that share a product of few rows may wait for each other longer than they read its weights."""
+    taps = prod(window.taps for window in form.windows)
+    weight_bytes = 4 * form.columns * form.depth * taps
+    few = results_a_column(form) <= FEW_ROWS and 0 in case.knobs.get(PANELS, ())
+    return few and case.threads > 1 and weight_bytes <= case.threads * LEAST_PART_BYTES
 
 
 def fits_registers(schedule: Schedule, target: Target) -> bool:
