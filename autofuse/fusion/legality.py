@@ -94,6 +94,11 @@ class Legality:
         joined = mask | 1 << index
         return joined not in self._refused and not joined & self._faulty and not self.reach.between(joined)
 
+    def may_grow(self, group: Collection[str], name: str) -> bool:
+        """Whether a legal group may take an operator that only it reads, out of one that it reads already."""
+        mask = self.reach.mask((*group, name))
+        return (self.limit is None or len(group) < self.limit) and mask not in self._refused and not mask & self._faulty
+
     def may_merge(self, first: int, second: int) -> bool:
         """Whether two legal groups may become one, connected or not, beside the groups handed to `settle`."""
         joined = first | second

@@ -21,6 +21,7 @@ from autofuse.fusion.planner.horizontal import BATCH, HORIZONTAL, JOIN, batch_si
 from autofuse.fusion.planner.policy import AnsweredPolicy
 from autofuse.fusion.planner.questions import BOTH, EARLIER, FUSE, KEEP, LATER, MERGE, questions
 from autofuse.fusion.planner.sites import CopySite, EdgeSite, FoldSite, JoinSite, SeedSite, SiblingSite, Site
+from autofuse.fusion.planner.widening import handed_over
 from autofuse.fusion.skeleton import folded_into, skeleton
 from autofuse.fusion.space import FusionSpace
 from autofuse.graph.mapping import MappingType
@@ -115,6 +116,7 @@ class Planner:
         siblings = [site for site in made if isinstance(site, SiblingSite)]
         if siblings:
             groups = joined(groups, siblings, legality)
+        groups = handed_over(groups, edges, legality)
         return FusionPlan(ordered_groups(edges.graph, groups), folds, copies)
 
     def refuse(self, operators: Collection[str]) -> None:
