@@ -89,6 +89,18 @@ def test_pooled_channels_are_blocked_since_reshaping_them_is_free() -> None:
     assert assigned(graph) == {"a": "c8", "p": "c8"}
 
 
+def test_a_map_that_is_weighed_by_pooled_channels_lies_as_it_did_before() -> None:
+    text = "p = GlobalAveragePool (a); q = Sigmoid (p); r = Mul (a, q); s = Softmax <axis=3> (r); y = Relu (s)"
+
+    def weighed(first: str) -> dict[str, str]:
+        graph = graph_of(f"a = {first}; {text}", IMAGE, "y", {"w": WEIGHTS["w"]})
+        names = [operator.name for operator in graph.operators]
+        return assigned(graph, AVX2, [names[:1], names[1:4], names[4:]])
+
+    assert weighed("Tanh (x)") == {}
+    assert weighed("Conv <pads=[1, 1, 1, 1]> (x, w)") == {"a": "c8", "r": "c8"}
+
+
 TURNED = "a = MatMul (r, m); b = Transpose <perm=[0, 2, 1]> (a); c = Reshape (b, s)"
 ROWS = {"r": real(1, 64, 24)}
 TO_MAP = {"m": real(24, 16), "s": np.array([1, 16, 8, 8]), "w": WEIGHTS["w"], "v": WEIGHTS["v"]}

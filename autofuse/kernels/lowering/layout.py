@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 
 from autofuse.device.target import Target
+from autofuse.graph.mapping import POINTWISE
 from autofuse.graph.model import Graph, Operator
 from autofuse.kernels.lowering.halves import half_tensors
 from autofuse.kernels.nest.nest import FORWARD
@@ -99,7 +100,10 @@ def _is_turned(graph: Graph, operator: Operator, inside: set[str]) -> bool:
 
 
 def _is_feature_map(graph: Graph, name: str, inside: set[str], *maps: Container[str]) -> bool:
-    """Whether a tensor descends, through elementwise operators of its group, from a window or one of `maps`."""
+    """Whether a tensor descends, through elementwise operators of its group, from a window or one of `maps`.
+
+    What is broadcast decides nothing: one number for each channel lies alike in a block and in a row.
+    """
     if any(name in known for known in maps):
         return True
     shape = graph.tensors[name].shape
@@ -111,6 +115,9 @@ def _is_feature_map(graph: Graph, name: str, inside: set[str], *maps: Container[
     if operator.op_type.startswith("Reduce") and len(graph.tensors[operator.outputs[0]].shape) != len(shape):
         return False
     sources = [source for source in graph.activations(operator) if len(graph.tensors[source].shape) == len(shape)]
+    if operator.op_type in POINTWISE:
+        size = graph.tensors[operator.outputs[0]].elements
+        sources = [source for source in sources if graph.tensors[source].elements == size]
     return any(_is_feature_map(graph, source, inside, *maps) for source in sources)
 
 
