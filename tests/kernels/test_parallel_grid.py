@@ -12,6 +12,7 @@ from autofuse.environment.space import load_space
 from autofuse.graph.own.rounding import rounded
 from autofuse.kernels.build import build_kernel
 from autofuse.kernels.families.contraction.parallel_grid import ParallelGrid, evenness
+from autofuse.kernels.families.narrow.products.family import ENOUGH, waited_sums
 from autofuse.kernels.schedule.guesses import first_schedules
 from autofuse.kernels.schedule.knobs import open_knobs
 from autofuse.kernels.tir.digest import code_text
@@ -121,6 +122,26 @@ def test_narrow_convolutions_share_rows_where_there_is_one_panel(bench: Bench) -
     assert (one["bfloat16.rows_per_task"], two["bfloat16.rows_per_task"]) == (0, 4)
     assert parallel_loops(bench, small, two)[-1] == 56 // 4
     assert first(bench, rounded_convolution(128, 14), 2, {})["bfloat16.rows_per_task"] == 0
+
+
+def test_narrow_tiles_are_cut_so_that_enough_sums_are_left(bench: Bench) -> None:
+    """Seven pixels are 4 + 3 where six are wanted, and three pixels by four vectors wait for one another."""
+
+    def tile(small: Small) -> tuple[int | str, ...]:
+        guess = first(bench, small, 1, {})
+        return guess["bfloat16.vectors"], guess["bfloat16.pixels"]
+
+    assert tile(rounded_convolution(512, 7)) == (3, 7)
+    assert tile(rounded_convolution(256, 14)) == tile(rounded_convolution(512, 28)) == (4, 6)
+    assert tile(rounded_product(3136, 96, 32)) == (2, 8)
+    assert waited_sums(32, 4, 7, 6) == 8 * (4 * 4 + ENOUGH)
+    assert waited_sums(32, 3, 7, 7) == 10 * 3 * 7 + ENOUGH
+
+
+def test_narrow_tiles_make_panels_that_threads_share(bench: Bench) -> None:
+    """320 columns are five panels of four vectors; 49 rows cannot be cut."""
+    one, two = (first(bench, rounded_product(49, 96, 320), threads, {}) for threads in (1, 2))
+    assert (one["bfloat16.vectors"], two["bfloat16.vectors"]) == (4, 2)
 
 
 def test_threads_share_the_rounding_of_a_products_rows(bench: Bench) -> None:

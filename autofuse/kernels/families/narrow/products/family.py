@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from math import prod
 
 from autofuse.device.target import Target
 from autofuse.errors import InputError
+from autofuse.kernels.families.contraction.direct import NARROW
 from autofuse.kernels.families.contraction.form import Contraction
 from autofuse.kernels.families.contraction.parallel_grid import ParallelGrid
 from autofuse.kernels.families.narrow.instructions import Multiplier, wanted
@@ -19,11 +21,16 @@ from autofuse.kernels.families.narrow.tiles import REGISTERS, TILES, TileMultipl
 from autofuse.kernels.families.protocol import Case, Declared, Family, Guess, Knob, Schedule, Unit, Values, up_to
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
-from autofuse.kernels.nest.tiles import divisor_near, longest_row
+from autofuse.kernels.nest.tiles import Window, divisor_near, longest_row, runs
 from autofuse.kernels.workload.workload import Workload, WorkloadOperator
 
 EVEN = 0.95
 """How evenly threads have to share the tasks of the first guess; of several that do, the one of the fewest tasks."""
+ENOUGH = 14
+"""Sums of a tile below which an instruction waits for the last one on the same sum (Zen 5, two in a cycle: a step of
+bfloat16 takes as long for 8 or 12 sums as for 14)."""
+WORTH = 0.97
+"""Part of the time of the default tile from which on another one is the first guess."""
 KNOBS: Declared = {
     "vectors": Knob((4, 2, 3, 1), "vectors of columns of a tile", tile=True),
     "pixels": Knob((6, 4, 5, 7, 3, 2, 8), "pixels or rows of a tile, held in registers with its vectors", tile=True),
@@ -83,18 +90,40 @@ class NarrowFamily(Family):
         return tiles_refusal(target, self.tile_feature) if by_tiles else None
 
     def guesses(self, case: Case, found: list[Guess]) -> list[Guess]:
-        """See Family: threads share rows of the results where they share the panels of columns badly."""
+        """See Family: tiles that are cut well; threads share rows of the results where they share the panels of columns
+        badly."""
         unit = next((nest for nest in case.nests if self.takes(case.workload, nest)), None)
-        if unit is None or case.threads < 2:
+        if unit is None:
             return found
         form = self._product(case.workload, unit).form
+        guess = found[0] | self._tile(case, form, found[0])
         knob = self.full(row_knob(form))
-        if knob not in case.knobs:
-            return found
-        vectors = -(-form.columns // case.target.lanes)
-        panel = min(int(self.chosen(found[0])["vectors"]), vectors)
-        best = evenest_rows(form, case.knobs[knob], (vectors, panel), case.threads)
-        return found if best == found[0][knob] else [found[0] | {knob: best}, *found]
+        if case.threads > 1 and knob in case.knobs:
+            vectors = -(-form.columns // case.target.lanes)
+            panel = min(int(self.chosen(guess)["vectors"]), vectors)
+            guess[knob] = evenest_rows(form, case.knobs[knob], (vectors, panel), case.threads)
+        return found if guess == found[0] else [guess, *found]
+
+    def _tile(self, case: Case, form: Contraction, guess: Guess) -> Guess:
+        """A tile in place of a guess's where its own is cut so short that the sums wait for one another, or threads for
+        one another; none where few registers make all tiles such."""
+        sides = [self.full(knob) for knob in ("vectors", "pixels")]
+        if case.target.lanes <= NARROW or case.target.registers <= 2 * ENOUGH:
+            return {}
+        columns, row = -(-form.columns // case.target.lanes), longest_row(form.windows)
+
+        parts = case.knobs.get(self.full(row_knob(form)), (1,))
+
+        def cost(tile: Guess) -> float:
+            vectors, pixels = (int(self.chosen(tile)[knob]) for knob in ("vectors", "pixels"))
+            shares = max(_evenness(form, int(part), (columns, min(vectors, columns)), case.threads) for part in parts)
+            return waited_sums(columns, vectors, row, pixels) / min(shares, EVEN)
+
+        values = product(*(case.knobs.get(side, (guess[side],) if side in guess else ()) for side in sides))
+        tiles: list[Guess] = [guess | dict(zip(sides, pair, strict=True)) for pair in values]
+        fitting = [tile for tile in tiles if self.fits(tile, case.target)]
+        best = min(fitting, key=lambda tile: (cost(tile), sum(1 / int(tile[side]) for side in sides)), default=guess)
+        return best if cost(best) < WORTH * cost(guess) else {}
 
     def fits(self, schedule: Schedule, target: Target) -> bool:
         """See Family."""
@@ -134,11 +163,21 @@ def evenest_rows(form: Contraction, values: Values, vectors: tuple[int, int], th
     `vectors`: of all columns, and of a panel.
     """
 
-    def even(value: int | str) -> float:
-        grid = (prod(form.batch), -(-vectors[0] // vectors[1]), _row_tasks(form, int(value)))
-        return min(ParallelGrid(1, 1, grid).evenness(*vectors, threads), EVEN)
+    ordered = sorted(values, key=lambda value: _row_tasks(form, int(value)))
+    return max(ordered, key=lambda value: min(_evenness(form, int(value), vectors, threads), EVEN))
 
-    return max(sorted(values, key=lambda value: _row_tasks(form, int(value))), key=even)
+
+def _evenness(form: Contraction, value: int, vectors: tuple[int, int], threads: int) -> float:
+    """How evenly threads share the tasks by a value of the knob that cuts rows; `vectors`: see `evenest_rows`."""
+    grid = (prod(form.batch), -(-vectors[0] // vectors[1]), _row_tasks(form, value))
+    return ParallelGrid(1, 1, grid).evenness(*vectors, threads)
+
+
+def waited_sums(columns: int, vectors: int, row: int, pixels: int) -> int:
+    """Sums over the tiles of a row of results and all vectors of `columns`, those counted that others wait for."""
+    panels = [min(vectors, columns - first) for first in range(0, columns, vectors)]
+    widths = [width for run in runs(Window(row, 1, outputs=row), pixels) for width in [run.width] * run.count]
+    return sum(max(panel * width, ENOUGH) for panel in panels for width in widths)
 
 
 def row_knob(form: Contraction) -> str:
