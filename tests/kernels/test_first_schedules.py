@@ -74,6 +74,15 @@ def test_few_rows_begin_with_a_wide_panel(bench: Bench, rows: int, vectors: int,
     assert (first["contraction.vectors"], first.get("contraction.pixels")) == (vectors, pixels)
 
 
+@pytest.mark.parametrize(("rows", "vectors"), [(1, 8), (4, 4)])
+def test_a_single_row_takes_wider_panels_of_long_vectors(bench: Bench, rows: int, vectors: int) -> None:
+    target = Target("znver5", 16, 32, 2, 49152, 1 << 20)
+    small = Small(parsed("y = MatMul (x, w)"), {"x": real(rows, 64)}, ["y"], {"w": real(64, 256)})
+    workload = bench.bind(small).workload
+    knobs = open_knobs(workload, target, load_space("default", "avx512").schedule)
+    assert first_schedules(workload, knobs, target)[0]["contraction.vectors"] == vectors
+
+
 @pytest.mark.parametrize(("columns", "threads", "alone"), [(256, 2, True), (256, 1, False), (8192, 2, False)])
 def test_a_small_product_of_a_row_is_soon_tried_by_one_thread(
     bench: Bench, columns: int, threads: int, alone: bool

@@ -32,6 +32,9 @@ TILES, STAGE = (f"{NAME}.{knob}" for knob in ("tiles", "stage"))
 
 STREAMED = 4
 """Vectors side by side in a panel of weights that is streamed from memory (measured on Zen 3: 4 best, 8 slower)."""
+STREAMED_ALONE, WIDE = 8, 16
+"""The same of a single row, in vectors of so many lanes (Zen 5: a fifth faster than 4 with weights in the second cache,
+equal with weights in the third or in memory)."""
 PAGE_BYTES, LINE_BYTES, WAYS = 4096, 64, 8
 """Addresses a page apart share a set of the first cache, which holds so many of their lines."""
 LEAST_TILES = 4
@@ -124,11 +127,12 @@ def _busiest_tiles(case: Case, form: Contraction) -> list[Guess]:
     """Register tiles, those first of which most accumulators are in use on average, counting tiles that are cut short.
 
     Each with tasks that the threads share evenly; else of equal ones the narrower panel; with few rows, which only
-    stream their weights, the wider, up to `STREAMED`. Of those that have enough accumulators, the one with the fewest
-    loads.
+    stream their weights, the wider, up to `STREAMED` (or `STREAMED_ALONE`). Of those that have enough accumulators, the
+    one with the fewest loads.
     """
     knobs, target, threads = case.knobs, case.target, case.threads
     few = results_a_column(form) <= FEW_ROWS
+    streamed = STREAMED_ALONE if results_a_column(form) == 1 and target.lanes >= WIDE else STREAMED
     sweep = _whole_sweeps(form, knobs, target)
     column_bytes = 4 * target.lanes * form.depth * prod(window.taps for window in form.windows)
     columns = -(-form.columns // target.lanes)
@@ -136,7 +140,7 @@ def _busiest_tiles(case: Case, form: Contraction) -> list[Guess]:
     for vectors, pixels in product(knobs.get(VECTORS, (1,)), knobs.get(PIXELS, (longest_row(form.windows),))):
         tile: Guess = {VECTORS: vectors, PIXELS: pixels}
         v = min(int(vectors), columns)
-        if not fits_registers(tile, target) or (few and v > STREAMED):
+        if not fits_registers(tile, target) or (few and v > streamed):
             continue
         tile |= sweep | _k_blocking(form, v * target.lanes, knobs, target)
         near = 2 * STREAMED * column_bytes <= target.l1_bytes or K_BLOCKING in tile
