@@ -217,6 +217,23 @@ def test_no_group_grows_beyond_the_limit(network: Graph) -> None:
     assert max(len(group.operators) for group in plan.groups) <= 2
 
 
+@pytest.mark.parametrize(("costly", "expected"), [("Exp", {"mean", "row", "add"}), ("Neg", {"row", "add"})])
+def test_a_costly_row_is_broadcast_in_a_kernel_that_has_the_reduction_above_it(
+    builder: Any, costly: str, expected: set[str]
+) -> None:
+    """A group that grows from the row would be full before it came to the reduction."""
+    b = builder("costly row")
+    x = b.input("x", 1, 16, 8, 8)
+    mean = b.op("ReduceMean", "mean", (x, b.constant(1, dtype="int64", value=2)), (1, 16, 1, 8), keepdims=1)
+    result = b.op("Add", "add", (x, b.op(costly, "row", (mean,), (1, 16, 1, 8))), (1, 16, 8, 8))
+    for number in range(4):
+        result = b.op("Relu", f"relu{number}", (result,), (1, 16, 8, 8))
+    plan = plan_from(b.build(result), {}, FusionSpace(max_group_operators=4))
+    (group,) = [set(group.operators) for group in plan.groups if "add" in group.operators]
+    assert expected <= group
+    assert ("mean" in group) == ("mean" in expected)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_closed_kind_asks_nothing_and_keeps_its_default(network: Graph, kind: str) -> None:
     space = FusionSpace(decide=tuple(other for other in KINDS if other != kind))

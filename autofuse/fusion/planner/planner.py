@@ -145,6 +145,10 @@ class Planner:
         """Whether the default answers give the operator to an anchor above it."""
         return self._source(operator) in self._questions.anchored
 
+    def costly(self, operator: str) -> bool:
+        """Whether it takes an expensive pointwise operator to recompute the operator's result."""
+        return self._source(operator) in self._questions.costly
+
     def _source(self, operator: str) -> str:
         """The operator of the fully folded graph that stands for one of a realised graph."""
         return self._owners.get(operator, operator)

@@ -25,6 +25,8 @@ class AnsweredQuestions(Protocol):
 
     def anchored(self, operator: str) -> bool: ...
 
+    def costly(self, operator: str) -> bool: ...
+
 
 class AnsweredPolicy:
     """The policy that follows a set of answers, see `growth.Policy`. `originals`: what each copy is a copy of."""
@@ -45,6 +47,8 @@ class AnsweredPolicy:
             return combined(group.kind, edge.kind)
         answer = self._answer(edge)
         if answer == KEEP or (relation(group.kind, edge.kind) == Relation.BREAK and answer != MERGE):
+            return None
+        if edge.kind == MappingType.ONE_TO_MANY and self._unfinished(group, edge.producer):
             return None
         kind = combined(group.kind, edge.kind)
         promised = self.own(edge.consumer) != _ANCHOR and self._wanted_below(edge.consumer, group.free)
@@ -96,6 +100,16 @@ class AnsweredPolicy:
 
     def _anchored(self, operator: str) -> bool:
         return self.planner.anchored(self._original(operator))
+
+    def _unfinished(self, group: GrowingGroup, name: str) -> bool:
+        """Whether a group would compute a costly member of it anew at every place that it is broadcast to.
+
+        An anchor above it in the group finishes it first; without that anchor, which may join yet, it would not be.
+        """
+        if not self._anchored(name) or not self.planner.costly(self._original(name)):
+            return False
+        above = self.edges.reach.ancestors[self.position[name]]
+        return not above & self.edges.reach.mask(member for member in group.members if self.own(member) == _ANCHOR)
 
     def _original(self, operator: str) -> str:
         return self.originals.get(operator, operator)

@@ -50,11 +50,13 @@ class Questions:
     """The open questions of a graph. `joins`: by operator, with its rival producers in topological order.
 
     `anchored`: operators that the default answers put into the group of a many-to-many operator above them.
+    `costly`: those whose result takes an expensive pointwise operator to recompute.
     """
 
     edges: Mapping[EdgeSite, Question]
     joins: Mapping[str, tuple[str, ...]]
     anchored: frozenset[str]
+    costly: frozenset[str]
 
 
 def questions(edges: Edges) -> Questions:
@@ -87,7 +89,8 @@ def questions(edges: Edges) -> Questions:
         rivals = _rivals(edges, rivals)
         if len(rivals) > 1:
             joins[name] = tuple(sorted(rivals, key=edges.graph.position.__getitem__))
-    return Questions(asked, joins, frozenset(name for name, above in anchors.items() if above))
+    anchored = frozenset(name for name, above in anchors.items() if above)
+    return Questions(asked, joins, anchored, frozenset(local.costly))
 
 
 def _rivals(edges: Edges, producers: dict[str, int]) -> dict[str, int]:
