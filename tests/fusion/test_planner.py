@@ -234,6 +234,16 @@ def test_a_costly_row_is_broadcast_in_a_kernel_that_has_the_reduction_above_it(
     assert ("mean" in group) == ("mean" in expected)
 
 
+def test_a_pool_joins_a_chain_by_merging_only_with_the_convolution_above_it(builder: Any) -> None:
+    """Without the convolution in the group, each window would compute the chain again."""
+    b = builder("pool behind a chain")
+    x = b.input("x", 1, 16, 8, 8)
+    first = b.op("Tanh", "tanh", (b.op("Conv", "conv", (x, b.constant(16, 16, 1, 1)), kernel_shape=(1, 1)),))
+    pool = b.op("MaxPool", "pool", (b.op("Exp", "exp", (first,)),), kernel_shape=(3, 3), pads=(1, 1, 1, 1))
+    plan = plan_from(b.build(b.op("Add", "add", (first, pool))), {})
+    assert groups(plan) == {"conv+tanh+exp+pool+add"}
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_closed_kind_asks_nothing_and_keeps_its_default(network: Graph, kind: str) -> None:
     space = FusionSpace(decide=tuple(other for other in KINDS if other != kind))

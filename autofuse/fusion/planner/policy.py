@@ -48,7 +48,8 @@ class AnsweredPolicy:
         answer = self._answer(edge)
         if answer == KEEP or (relation(group.kind, edge.kind) == Relation.BREAK and answer != MERGE):
             return None
-        if edge.kind == MappingType.ONE_TO_MANY and self._unfinished(group, edge.producer):
+        again = edge.kind == MappingType.ONE_TO_MANY or (edge.kind == _ANCHOR and answer == MERGE)
+        if again and self._unfinished(group, edge.producer):
             return None
         kind = combined(group.kind, edge.kind)
         promised = self.own(edge.consumer) != _ANCHOR and self._wanted_below(edge.consumer, group.free)
@@ -102,7 +103,8 @@ class AnsweredPolicy:
         return self.planner.anchored(self._original(operator))
 
     def _unfinished(self, group: GrowingGroup, name: str) -> bool:
-        """Whether a group would compute a costly member of it anew at every place that it is broadcast to.
+        """Whether a group would compute a costly member of it anew at every place that it is broadcast to, or for
+        every window of an anchor below.
 
         An anchor above it in the group finishes it first; without that anchor, which may join yet, it would not be.
         """
