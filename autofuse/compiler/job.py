@@ -261,7 +261,8 @@ def _built(
     kept = user_objects(target)
     build = partial(
         build_programs, target=target, threads=context.threads, output=output, progress=progress,
-        emission=forms[0].ladder.emission, jobs=usable_threads(), bounded=Translation(target, kept=kept), kept=kept,
+        emission=forms[0].ladder.emission, jobs=usable_threads(), kept=kept,
+        bounded=Translation(target, kept=kept, checked=write is None),
     )  # fmt: skip
     if choice is None or write is not None:
         replaced = build(parts, key=key, write=write, ahead=ahead)

@@ -97,11 +97,18 @@ def _difference(case: NodeCase, got: Any, wanted: Any, chance: bool) -> str:
     if chance:
         return ""
     if wanted.dtype.kind not in "fciub":
-        same = np.array_equal(got.astype(str), wanted.astype(str))
-        return "" if same else "other elements than the case's"
+        return "" if _same_elements(got, wanted) else "other elements than the case's"
     verdict = compare(got, wanted)
     if verdict.ok:
         return ""
     if wanted.dtype.kind in "fc" and np.allclose(got, wanted, case.rtol, case.atol, equal_nan=True):
         return ""
     return verdict.reason
+
+
+def _same_elements(got: NDArray[Any], wanted: NDArray[Any]) -> bool:
+    """Whether texts are the same, or numbers of types that NumPy does not know (bfloat16, float8, 4 bits), which are
+    all exact in float32."""
+    if wanted.dtype.kind in "OUST":
+        return np.array_equal(got.astype(str), wanted.astype(str))
+    return np.array_equal(got.astype(np.float32), wanted.astype(np.float32), equal_nan=True)

@@ -97,6 +97,17 @@ def test_a_result_differs_by_value_type_shape_and_number() -> None:
     assert "2 results" in difference(case(wanted), [wanted, wanted])
 
 
+def test_numbers_that_numpy_does_not_know_are_compared_by_value_and_texts_as_texts() -> None:
+    import ml_dtypes
+
+    wanted = np.array([1.5, np.nan], ml_dtypes.bfloat16)
+    assert difference(case(wanted), [wanted.copy()]) == ""
+    assert "other elements" in difference(case(wanted), [np.array([1.25, np.nan], ml_dtypes.bfloat16)])
+    texts = np.array(["a", "b"], object)
+    assert difference(case(texts), [np.array(["a", "b"])]) == ""
+    assert "other elements" in difference(case(texts), [np.array(["a", "c"])])
+
+
 def work(item: str) -> str:
     if item == "crash":
         os._exit(9)

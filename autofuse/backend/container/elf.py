@@ -21,6 +21,8 @@ _SYMBOL = struct.Struct("<IBBHQQ")
 _IDENTITY = b"\x7fELF\x02\x01\x01"
 """64 bits, little-endian, version 1."""
 _SHARED, _LOAD, _DYNAMIC, _OBJECT_SYMBOLS, _DYNAMIC_SYMBOLS = 3, 1, 2, 2, 11
+_EXCLUDED, _UNWINDING = 0x80000000, b".eh_frame"
+"""A flag of a section: the linker leaves it out. The section by which debuggers and exceptions find the caller."""
 _MOST_MEMORY = 1 << 32
 _ADDRESSES = frozenset(
     (3, 4, 5, 6, 7, 12, 13, 17, 23, 25, 26, 32, 0x6FFFFEF5, 0x6FFFFFF0, 0x6FFFFFFC, 0x6FFFFFFE)
@@ -116,6 +118,20 @@ def object_symbols(image: bytes) -> frozenset[str]:
     if size != _SECTION.size:
         return frozenset()
     return frozenset(name for name, _, is_local in _symbols(image, start, count, _OBJECT_SYMBOLS) if not is_local)
+
+
+def without_unwinding(image: bytes) -> bytes:
+    """An object file whose tables of unwinding no linker takes into a shared object: no exception passes a kernel."""
+    start, size, count, names = (_HEADER.unpack_from(image)[place] for place in (6, 11, 12, 13))
+    made = bytearray(image)
+    if size != _SECTION.size:
+        return image
+    names_at = _SECTION.unpack_from(image, start + names * _SECTION.size)[4]
+    for place in range(start, start + count * _SECTION.size, _SECTION.size):
+        name, kind, flags, *rest = _SECTION.unpack_from(image, place)
+        if image.startswith(_UNWINDING + b"\0", names_at + name):
+            _SECTION.pack_into(made, place, name, kind, flags | _EXCLUDED, *rest)
+    return bytes(made)
 
 
 def _defined(image: bytes, start: int, count: int) -> Iterator[str]:

@@ -75,14 +75,14 @@ def _image(
     description = describe(_NAME, title, metadata)
     programs = [tables_of(*pair, offsets) for pair in zip(assembly.programs, metadata.programs, strict=True)]
     texts = source.texts(description, programs)
-    texts["names.h"] += "#define AF_WEIGHTS_ELSEWHERE\n"
+    objects = write_objects(modules, folder, "--format ort", "compile without --format ort")
+    texts["names.h"] += f"{objects.names}#define AF_WEIGHTS_ELSEWHERE\n"
     texts["exports.map"] = f"{{\n  global:\n    {OPEN};\n  local:\n    *;\n}};\n"
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
     own = [*RUNTIME, SOURCES / "team.c", SOURCES / "segments.c", folder / "network.c"]
-    objects = write_objects(modules, folder, "--format ort", "compile without --format ort")
     compiler = c_compiler(metadata.architecture)
-    compile_sources(compiler, folder, own, objects, [SOURCES, PROVIDER])
+    compile_sources(compiler, folder, own, objects.paths, [SOURCES, PROVIDER])
     return link_shared(compiler, folder, "segments").read_bytes()
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -11,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.backend.compile.assemble import Assembly
+from autofuse.backend.compile.function import ANY_SYMBOL, SYMBOL_LENGTH, renamed
 from autofuse.backend.container.container import ALIGNMENT, aligned
-from autofuse.backend.container.elf import object_symbols
+from autofuse.backend.container.elf import object_symbols, without_unwinding
 from autofuse.backend.container.metadata import Metadata
 from autofuse.backend.freestanding import source
 from autofuse.backend.freestanding.description import (
@@ -75,6 +78,7 @@ def write_freestanding(
             "weights.S": source.weights(description, folder / "weights.bin"),
             "exports.map": source.exports(description),
         }
+        texts["names.h"] += objects.names
         for name, text in texts.items():
             (folder / name).write_text(text, encoding="utf-8")
         compiler = c_compiler(metadata.architecture)
@@ -86,28 +90,54 @@ def write_freestanding(
                 folder / "network.c",
                 folder / "weights.S",
             ]
-            compile_sources(compiler, folder, own, objects)
+            compile_sources(compiler, folder, own, objects.paths)
             made = link(compiler, folder, output.name, description)
             shutil.copyfile(made, part)
     write_output(header_path(output), header, HEADER)
 
 
-def write_objects(modules: Mapping[str, Any], folder: Path, what: str, advice: str) -> list[Path]:
-    """The object files of kernels; InputError for one that calls what only TVM's own runtime has.
+@dataclass(frozen=True)
+class Objects:
+    """The object files of kernels. `equal`: symbols whose code is that of another one, which alone is linked."""
+
+    paths: list[Path]
+    equal: dict[str, str]
+
+    @property
+    def names(self) -> str:
+        """What C has to know of `equal`."""
+        return "".join(f"#define __tvm_ffi_{symbol} __tvm_ffi_{other}\n" for symbol, other in self.equal.items())
+
+
+def write_objects(modules: Mapping[str, Any], folder: Path, what: str, advice: str) -> Objects:
+    """The objects of kernels, equal code once; InputError for one that calls what only TVM's own runtime has.
 
     `what`: of the user's is refused then, and `advice` says what to do instead.
     """
-    paths = []
+    paths: list[Path] = []
+    known: dict[bytes, str] = {}
+    equal: dict[str, str] = {}
     for number, (symbol, module) in enumerate(modules.items()):
         path = folder / f"kernel{number}.o"
         module.write_to_file(str(path))
-        wanted = {name.removeprefix("__") for name in object_symbols(path.read_bytes()) if _is_tvms(name)}
+        code = path.read_bytes()
+        wanted = {name.removeprefix("__") for name in object_symbols(code) if _is_tvms(name)}
         if missing := wanted - _PROVIDED:
             raise InputError(
                 f"{what}: the kernel {symbol} calls {min(missing)} of TVM's own runtime, which is not there: {advice}"
             )
-        paths.append(path)
-    return paths
+        first = known.setdefault(hashlib.sha256(_unnamed(code, symbol)).digest(), symbol)
+        if first == symbol:
+            path.write_bytes(without_unwinding(code))
+            paths.append(path)
+        else:
+            equal[symbol] = first
+    return Objects(paths, equal)
+
+
+def _unnamed(code: bytes, symbol: str) -> bytes:
+    """An object file as it is whatever its function is called, where its name is as long as that of any kernel."""
+    return renamed(code, symbol, ANY_SYMBOL) if len(symbol) == SYMBOL_LENGTH else code
 
 
 def _is_tvms(symbol: str) -> bool:

@@ -33,11 +33,14 @@ def with_contexts(source: Source, order: Sequence[Sequence[int] | ContextNode], 
     `notes`: what its metadata say besides. ONNX's limit of 2 GB is not looked at.
     """
     members = [place for part in order if not isinstance(part, ContextNode) for place in part]
-    compiled = {tensor.name for part in order if isinstance(part, ContextNode) for tensor in part.outputs}
+    compiled = {tensor.name: tensor for part in order if isinstance(part, ContextNode) for tensor in part.outputs}
     constants = [name for name in source.outputs if source.is_constant(name) and name not in compiled]
     rest = source.part(members, constants, "rest")
     protos = dict(zip(sorted(members), rest.graph.node, strict=True))
     model = source.frame()
+    for value in model.graph.output:
+        if value.name in compiled and not value.type.tensor_type.elem_type:  # ONNX Runtime infers none of EPContext
+            value.CopyFrom(_described(compiled[value.name]))
     names = _Names(source, {name for proto in protos.values() for name in (*proto.input, *proto.output)})
     for part in order:
         if isinstance(part, ContextNode):
@@ -95,5 +98,10 @@ class _Names:
         self._taken.add(name)
         self._written.add(name)
         if name not in self._outputs:
-            self.described.append(helper.make_tensor_value_info(name, element_type(tensor.dtype), tensor.shape))
+            self.described.append(_described(tensor, name))
         return name
+
+
+def _described(tensor: Tensor, name: str = "") -> ValueInfoProto:
+    """A tensor with its type, under another `name` where there is one."""
+    return helper.make_tensor_value_info(name or tensor.name, element_type(tensor.dtype), tensor.shape)

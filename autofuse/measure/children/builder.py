@@ -67,7 +67,8 @@ class BuildSession:
 
         assert self._target is not None
         with processor_limit(request.cpu_s):
-            write_object(read_function(request.function), request.symbol, self._target, request.output)
+            function = read_function(request.function)
+            write_object(function, request.symbol, self._target, request.output, request.checked)
         return Done()
 
     def export_probe(self, request: ExportProbe) -> Done:
