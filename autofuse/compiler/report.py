@@ -95,9 +95,8 @@ class CompileReport:
     provider: str = ""
     sha256: str = ""
     sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
-    images: bool = False
 
     @property
     def untuned(self) -> bool:
         """Whether nothing of it was measured here, and `tune` would do that."""
-        return not self.hits and not self.images
+        return not self.hits

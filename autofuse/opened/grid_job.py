@@ -219,7 +219,7 @@ def _scheduled(context: Context, planned: GridPlan) -> tuple[GridPart, dict[str,
     ladder = Ladder(context.database, context.environment, emission, chosen.limits, chosen.pinned)
     wanted = [tile.bound for group in planned.groups if not group.group.reduces for tile in group.tiles.values()]
     found = ladder.find(wanted, context.policy.measured_only)
-    require_schedules(wanted, found, "tiles of images are not tuned by themselves, compile without --strict")
+    require_schedules(wanted, found, "run `autofuse tune` with the same --sizes, or compile without --strict")
     emitted = partial(_emitted, planned.opened, ladder=ladder, emission=emission, threads=context.threads)
     groups = [emitted(_with_schedules(group, found)) for group in planned.groups]
     return GridPart(planned.opened, tuple(groups), chosen.plan.key, chosen.tier), found
@@ -268,8 +268,7 @@ def _report(
     shapes = {name: graph.tensors[name].shape for name in graph.inputs}
     firsts = [next(iter(group.tiles.values())) for group in part.groups if group.tiles]
     sizes = part.opened.sizes
-    report = open_report(context, model, output, planned.chosen, groups, firsts, shapes, sizes, seconds)
-    return replace(report, images=True)
+    return open_report(context, model, output, planned.chosen, groups, firsts, shapes, sizes, seconds)
 
 
 def _group(group: BuiltGroup, lengths: tuple[int, ...], tile: OpenTile, found: Mapping[str, Found]) -> GroupReport:

@@ -12,20 +12,20 @@ from autofuse.compiler.open_sizes.job import OpenPlan, open_plan
 from autofuse.compiler.open_sizes.reading import OpenModel, read_open
 from autofuse.compiler.plan_ladder import find_plan
 from autofuse.database.database import ProfilingDatabase, open_database
-from autofuse.environment.device import NamedDevice, RunnerOptions, open_runner, thread_count
+from autofuse.environment.device import RunnerOptions, open_runner, thread_count
 from autofuse.environment.place import Place
-from autofuse.errors import InputError
 from autofuse.fusion.plan import ScheduleLimits
 from autofuse.graph.loading.given.buckets import of_images
 from autofuse.graph.loading.given.sizes import OpenSize, open_ones, the_open_one
 from autofuse.graph.loading.given.trace import Point, read_trace, shares
 from autofuse.kernels.open_sizes.open_rows import tile_counts
+from autofuse.opened.grid_tiles import Tiled, image_tiles
 from autofuse.search.budget.budget import Budget, now
 from autofuse.search.lab.tiles import TileSearch, WeightedTile
 from autofuse.search.progress import Progress, SearchRequest, TuneResult
 from autofuse.search.schedules.evidence import SearchEvidence, searched_space
 from autofuse.search.tune import SAMPLING
-from autofuse.values.arguments import file_title
+from autofuse.values.arguments import Given, file_title
 from autofuse.values.scratch import scratch_folder
 
 
@@ -47,22 +47,18 @@ def tune_open(
     budget = Budget.lasting(budget_s, request.stop, since)
     asked = place.find(measuring=True)
     thread_count(place.threads, asked)
-    if of_images(model, [one.name for one in open_ones(sizes)]):
-        raise InputError(
-            "--sizes: tiles of images are not tuned by themselves; tune the model at a fixed size (--shape), whose "
-            "schedules compile --sizes takes as first guesses"
-        )
-    ranges = open_ones(sizes) if len(open_ones(sizes)) == 2 else (the_open_one(sizes),)
+    images = of_images(model, [one.name for one in open_ones(sizes)])
+    ranges = open_ones(sizes) if images or len(open_ones(sizes)) == 2 else (the_open_one(sizes),)
     happening = shares(ranges, None if trace is None else read_trace(trace, *ranges))
     request.progress(Progress("opening", f"reading {model.name}", now() - since, budget_s, total=request.trials))
-    read = read_open(model, request.given, sizes)
     with ExitStack() as stack:
         base = stack.enter_context(open_database(place.database))
-        planned = _planned(place, asked, request.exact, read)
+        with Context(place, policy=Policy(limits=ScheduleLimits(exact=request.exact)), asked=asked) as context:
+            tiled = (image_tiles if images else row_tiles)(context, model, request.given, sizes, happening)
         environment = place.environment(base, measuring=True, asked=asked)
         space = searched_space(request.space, environment, request.exact)
-        evidence = SearchEvidence(planned.opened.graph, space, environment, base, request.seed)
-        evidence.limit_schedules(planned.chosen.limits)
+        evidence = SearchEvidence(tiled.graph, space, environment, base, request.seed)
+        evidence.limit_schedules(tiled.chosen.limits)
         options = RunnerOptions(SAMPLING)
         runner = stack.enter_context(open_runner(environment.device, environment.setting.threads, options))
         folder = stack.enter_context(scratch_folder())
@@ -77,20 +73,24 @@ def tune_open(
                 )
             )  # fmt: skip
 
-        tiles = weighted(planned, {_ordered(read, ranges, point): part for point, part in happening.items()})
-        graphs = {rows: planned.opened.at(rows or planned.opened.size) for rows in {tile.rows for tile in tiles}}
-        search = TileSearch(tiles, graphs, evidence, runner, folder, tell)
+        search = TileSearch(tiled.tiles, tiled.graphs, evidence, runner, folder, tell)
         search.advance(budget, request.trials)
         if budget.stopped():
             raise KeyboardInterrupt
-        return _result(model, base, search, planned, time.monotonic() - since)
+        return _result(model, base, search, tiled, time.monotonic() - since)
 
 
-def _planned(place: Place, asked: NamedDevice, exact: bool, read: OpenModel) -> OpenPlan:
-    """The plan that `compile` takes."""
-    with Context(place, policy=Policy(limits=ScheduleLimits(exact=exact)), asked=asked) as context:
-        chosen = find_plan(context, read.opened.graph, read.sha256, None)
-        return open_plan(context, read, chosen)
+def row_tiles(
+    context: Context, model: Path, given: Given, sizes: Sequence[OpenSize], happening: Mapping[Point, float]
+) -> Tiled:
+    """The tiles of rows under the plan that `compile` takes, at the sizes that are `happening`."""
+    read = read_open(model, given, sizes)
+    planned = open_plan(context, read, find_plan(context, read.opened.graph, read.sha256, None))
+    ranges = open_ones(sizes) if len(open_ones(sizes)) == 2 else (the_open_one(sizes),)
+    tiles = weighted(planned, {_ordered(read, ranges, point): part for point, part in happening.items()})
+    graphs = {rows: planned.opened.at(rows or planned.opened.size) for rows in {tile.rows for tile in tiles}}
+    kernels = sum(bool(own) for _, _, own in planned.groups)
+    return Tiled(planned.opened.graph, planned.chosen, kernels, tiles, graphs)
 
 
 def _ordered(read: OpenModel, ranges: Sequence[OpenSize], point: Point) -> tuple[int, int]:
@@ -115,20 +115,17 @@ def weighted(planned: OpenPlan, happening: Mapping[tuple[int, int], float]) -> l
             counts[size, sequences] = [times * runs for runs in runs_of]
         for place, (count, bound) in enumerate(tiles):
             runs = sum(share * counts[point][place] for point, share in happening.items())
-            found.append(WeightedTile(count, bound, runs))
+            found.append(WeightedTile(count, bound, runs, count))
     return found
 
 
-def _result(
-    model: Path, base: ProfilingDatabase, search: TileSearch, planned: OpenPlan, elapsed_s: float
-) -> TuneResult:
+def _result(model: Path, base: ProfilingDatabase, search: TileSearch, tiled: Tiled, elapsed_s: float) -> TuneResult:
     evidence = search.evidence
     counts, setting = evidence.counts, evidence.environment.setting
-    kernels = sum(bool(tiles) for _, _, tiles in planned.groups)
     untimed = sum(one.us is None for one in search.times())
     warning = f"{untimed} tiles have no time: the budget ended before, or every schedule failed" if untimed else ""
     return TuneResult(
         file_title(model), "", 0, base.location.text, evidence.environment.profile.name, setting.threads, "finished",
-        elapsed_s, counts.measured, counts.failed, counts.hits, 0, planned.chosen.tier, planned.chosen.plan.key,
-        kernels, warning=warning, tiles=search.times(),
+        elapsed_s, counts.measured, counts.failed, counts.hits, 0, tiled.chosen.tier, tiled.chosen.plan.key,
+        tiled.kernels, warning=warning, tiles=search.times(),
     )  # fmt: skip

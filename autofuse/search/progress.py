@@ -218,7 +218,7 @@ class PartsForecast:
 class TileTime:
     """A tile of a kernel over an open size: of so many `rows` (0: the kernel has no open size), which a call runs
     `runs` times on the average over the sizes. `us` of its best schedule so far, `rule_us` of the fixed rule's;
-    `tried`: schedules, with those that were known before."""
+    `tried`: schedules, with those that were known before. `places`: of a tile of an image, such as "8x32"."""
 
     label: str
     rows: int
@@ -226,6 +226,7 @@ class TileTime:
     us: float | None
     rule_us: float | None
     tried: int
+    places: str = ""
 
 
 @dataclass(frozen=True)

@@ -78,8 +78,6 @@ def compile_text(report: CompileReport) -> Group:
 
 def _what_measures(report: CompileReport) -> str:
     """How the kernels of a library come to be measured."""
-    if report.images:
-        return "tune the model at a usual size (--shape): its schedules are first guesses for tiles of images"
     return f"`autofuse tune` with the same {'--sizes' if report.sizes else '--threads'} does that"
 
 

@@ -43,7 +43,7 @@ def _tiles(result: TuneResult) -> list[dict[str, object]]:
     return [
         {
             "tile": one.label,
-            "rows": one.rows or None,
+            "rows": one.places or one.rows or None,
             "runs a call": round(one.runs, 1),
             "median_us": one.us,
             "of the rule's": None if not one.us or not one.rule_us else f"{one.rule_us / one.us:.2f}x",

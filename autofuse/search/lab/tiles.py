@@ -26,17 +26,22 @@ LEAST = 0.5
 
 @dataclass(frozen=True)
 class WeightedTile:
-    """A tile of `rows` (0: the kernel has no open size), of which a call runs so many on the average."""
+    """A tile of `rows` (0: the kernel has no open size), of which a call runs so many on the average.
+
+    `places`: what it computes of an image, such as "8x32". `graph`: number of the graph that it is part of.
+    """
 
     rows: int
     bound: BoundWorkload
     runs: float
+    graph: int
+    places: str = ""
 
 
 class TileSearch:
     """Searches schedules of tiles: a first time for each, then what is expected to save most per call.
 
-    `graphs`: the graph at so many rows, by rows; `folder`: for what ONNX Runtime computes there. `tell`: called after
+    `graphs`: by number; `folder`: for what ONNX Runtime computes there. `tell`: called after
     each candidate with what it was.
     """
 
@@ -50,15 +55,16 @@ class TileSearch:
         tell: Callable[[str], None],
     ) -> None:
         self.evidence = evidence
-        self.rows: dict[str, int] = {}
+        self.tiles: dict[str, WeightedTile] = {}
         self.runs: dict[str, float] = {}
         for tile in tiles:
-            search = evidence.admit_workload(tile.bound, graphs[tile.rows])
-            self.rows.setdefault(search.key, tile.rows)
+            search = evidence.admit_workload(tile.bound, graphs[tile.graph])
+            self.tiles.setdefault(search.key, tile)
             self.runs[search.key] = self.runs.get(search.key, 0.0) + tile.runs
         self.labs = {
-            rows: self._lab(graph, [tile for tile in tiles if tile.rows == rows], runner, folder / str(rows), tell)
-            for rows, graph in graphs.items()
+            number: self._lab(graph, own, runner, folder / str(number), tell)
+            for number, graph in graphs.items()
+            if (own := [tile for tile in self.tiles.values() if tile.graph == number])
         }
 
     def _lab(
@@ -72,7 +78,7 @@ class TileSearch:
     @property
     def searches(self) -> list[WorkloadSearch]:
         """The search of each distinct tile, the one that takes most time a call first (without a time: before all)."""
-        return sorted((self.evidence.searches[key] for key in self.rows), key=lambda one: -self._us(one))
+        return sorted((self.evidence.searches[key] for key in self.tiles), key=lambda one: -self._us(one))
 
     def _us(self, search: WorkloadSearch) -> float:
         return float("inf") if search.best_us is None else self.runs[search.key] * search.best_us
@@ -81,29 +87,29 @@ class TileSearch:
         """Searches until the budget, or the number of candidates, is used up, or nothing is left to try."""
         counts = self.evidence.counts
         counted = budget.until(lambda: trials is not None and counts.measured >= trials)
-        for rows, lab in self.labs.items():
-            missing = [one for one in self.searches if self._is_missing(one, rows)]
+        for number, lab in self.labs.items():
+            missing = [one for one in self.searches if self._is_missing(one, number)]
             for start in range(0, len(missing), BATCH):
                 lab.measure_first(missing[start : start + BATCH], counted)
         while not counted.spent():
             known = [one for one in self.searches if one.best_us is not None]
             stakes = {one.key: [Stake(self._us(one))] for one in known}
             chosen, _ = next_candidates(known, stakes, BATCH, LEAST)
-            if not sum(lab.measure(self._of(rows, chosen), counted) for rows, lab in self.labs.items()):
+            if not sum(lab.measure(self._of(number, chosen), counted) for number, lab in self.labs.items()):
                 return
 
-    def _is_missing(self, search: WorkloadSearch, rows: int) -> bool:
-        return self.rows[search.key] == rows and search.best_us is None and not search.complete
+    def _is_missing(self, search: WorkloadSearch, graph: int) -> bool:
+        return self.tiles[search.key].graph == graph and search.best_us is None and not search.complete
 
-    def _of(self, rows: int, searches: Sequence[WorkloadSearch]) -> list[WorkloadSearch]:
-        return [one for one in searches if self.rows[one.key] == rows]
+    def _of(self, graph: int, searches: Sequence[WorkloadSearch]) -> list[WorkloadSearch]:
+        return [one for one in searches if self.tiles[one.key].graph == graph]
 
     def times(self) -> tuple[TileTime, ...]:
         """What is known of each tile."""
         return tuple(
             TileTime(
-                one.bound.workload.label, self.rows[one.key], self.runs[one.key], one.best_us, one.rule_us,
-                len(one.tried),
+                one.bound.workload.label, self.tiles[one.key].rows, self.runs[one.key], one.best_us, one.rule_us,
+                len(one.tried), self.tiles[one.key].places,
             )
             for one in self.searches
         )  # fmt: skip

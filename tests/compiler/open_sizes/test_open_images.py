@@ -79,11 +79,9 @@ def test_callers_with_different_sizes_run_side_by_side(model: Path, library: Lib
                 np.testing.assert_allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE)
 
 
-def test_caches_and_tuning_are_refused(model: Path) -> None:
+def test_caches_are_refused(model: Path) -> None:
     with pytest.raises(InputError, match="--cache"):
         api.compile(model, model.with_suffix(".no"), sizes=RANGES, caches={"y": "x"})
-    with pytest.raises(InputError, match="--sizes: tiles of images"):
-        api.tune(model, sizes=RANGES, budget="1s", database=str(model.with_suffix(".tuned")))
 
 
 COVERED = [(1, 16), (1, 48), (40, 16), (40, 48), (5, 32), (13, 16), (16, 16), (17, 48), (9, 32), (20, 16)]
