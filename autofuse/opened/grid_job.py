@@ -37,13 +37,16 @@ from autofuse.kernels.emission import Emission
 from autofuse.kernels.lowering.coverage import require_kernels
 from autofuse.kernels.lowering.layout import assign_layouts
 from autofuse.kernels.lowering.lower import Lowering
-from autofuse.kernels.open_sizes.grid_tiles import Range, tile_splits
+from autofuse.kernels.open_sizes.grid_tiles import Range, Split, tile_splits
 from autofuse.kernels.open_sizes.open_grid import GridArgument, GridForm
 from autofuse.kernels.open_sizes.open_rows import check_elements
 from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import HALF, bind_workload
 from autofuse.values.arguments import Given, LibraryFormat
 from autofuse.values.signatures import private_key
+
+ONE = Split((1,))
+"""Images of a batch are computed one after the other."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,8 +188,9 @@ def _built(known: GridOperators, group: GridGroup, layouts: Mapping[str, str]) -
     order = tuple(one.size for _, one in sorted(opened.axes[bound.outputs[0]].items()))
     slides = {} if look is None else look.slides
     beyond = look is not None and _looks_beyond(opened, looked, bound.outputs[0], look)
-    ranges = [_range(opened, grid[size], slides.get(size, Slide())) for size in order]
-    splits = tile_splits(bound.workload, ranges, beyond)
+    places = [size for axis, one in sorted(opened.axes[bound.outputs[0]].items()) if axis for size in (one.size,)]
+    ranges = [_range(opened, grid[size], slides.get(size, Slide())) for size in places]
+    splits = (ONE,) * (len(order) - len(places)) + (tile_splits(bound.workload, ranges, beyond) if ranges else ())
     tiles = {}
     for one in product(*(split.lengths for split in splits)):
         made = tile_graph(known, group, dict(zip(order, one, strict=True)))

@@ -41,7 +41,8 @@ class _Reduction:
         self.emitter, self.kind = emitter, kind
         self.first, self.contribute, self.fold = REDUCE[kind]
         value = given.argument.value
-        self.block, self.maps = value.block or 1, prod(value.shape[:2]) // (value.block or 1)
+        self.block = value.block or 1
+        self.maps = given.extents[0] * (value.shape[1] // self.block)
         self.places = builder.bind(prod(given.extents[3:], start=given.extents[2] * 1))
         flat = given.elements
         self.source = builder.decl_buffer((flat,), value.dtype, data=given.buffer.data, align=64)

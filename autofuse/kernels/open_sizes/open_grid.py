@@ -179,6 +179,7 @@ class _Grid:
         made = self.arguments[len(self.form.inputs)]
         axes = {size: axis for axis, size in made.argument.axes.items()}
         self.extents = [builder.bind(made.extents[axes[size]]) for size in self.form.sizes]
+        self.outer = 1 if self.form.sizes and axes[self.form.sizes[0]] == 0 and len(self.form.sizes) > 1 else 0
         self.along((), ())
 
     def along(self, starts: tuple[Expr, ...], lengths: Lengths) -> None:
@@ -189,7 +190,7 @@ class _Grid:
             return
         split, extent, before = self.form.splits[place], self.extents[place], tirx.const(0, "int32")
         for number, (length, count) in enumerate(zip(split.lengths, self.counts(split, extent), strict=True)):
-            with self.loop(count, before, length, extent, self.spread and not place and not number) as start:
+            with self.loop(count, before, length, extent, self.spread and place == self.outer and not number) as start:
                 self.along((*starts, start), (*lengths, length))
             before = builder.bind(before + count * length)
 

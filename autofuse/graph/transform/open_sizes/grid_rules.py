@@ -69,7 +69,10 @@ class GridOperators:
         data = operator.inputs[0] if operator.inputs else ""
         if operator.op_type not in _OVER_ALL or operator.domain or data not in opened.axes:
             return False
-        if opened.has(operator.outputs[0]) or graph.tensors[data].dtype != "float32":
+        made = opened.axes.get(operator.outputs[0], {})
+        if made.keys() - {0} or made.get(0) != opened.axes[data].get(0) or graph.tensors[data].dtype != "float32":
+            return False
+        if not opened.axes[data].keys() - {0}:
             return False
         rank = len(graph.tensors[data].shape)
         axes = _axes(opened, operator, rank)
@@ -109,7 +112,7 @@ class GridOperators:
             return isinstance(axis, int) and axis % rank not in opened.axes[operator.inputs[0]]
         if operator.op_type == "BatchNormalization":
             data, *parameters = operator.inputs
-            return min(opened.axes.get(data, {0: None})) > 1 and not any(opened.has(name) for name in parameters)
+            return 1 not in opened.axes.get(data, {1: None}) and not any(opened.has(name) for name in parameters)
         return bool(keeps_rows(opened.along(size), operator))
 
     def _runs(self, name: str) -> list[object]:

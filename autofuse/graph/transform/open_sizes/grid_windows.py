@@ -77,9 +77,14 @@ def look_of(opened: GridGraph, operator: Operator) -> Look | str:
         axis: one.size for axis, one in opened.axes.get(made, {}).items()
     }:
         return "its result has the size in another axis"
-    if min(opened.axes[data], default=0) < 2:
-        return "the size is its batch or its channels"
-    return rule(opened, operator)
+    if 1 in opened.axes[data]:
+        return "the size is its channels"
+    inner = {name: {axis: one for axis, one in opened.axes[name].items() if axis} for name in (data, made)}
+    look = rule(replace(opened, axes={**opened.axes, **inner}), operator)
+    images = opened.axes[data].get(0)
+    if isinstance(look, str) or images is None:
+        return look
+    return replace(look, slides={images.size: Slide(), **look.slides})
 
 
 @dataclass(frozen=True)
