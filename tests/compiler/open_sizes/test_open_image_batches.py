@@ -30,7 +30,7 @@ WEIGHTS = {"w1": weight(4, 4, 3, 3), "w2": weight(4, 4, 1, 1), "w3": weight(4, 4
 SIZES = {"batch": (1, 9), "height": (4, 40, 2), "width": (4, 40, 2)}
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_any_number_of_images_of_any_size(threads: int, tmp_path: Path) -> None:
     model = write(tmp_path / "gated.onnx", GATED, WEIGHTS)
     library = tmp_path / "gated.so"
