@@ -12,7 +12,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
-from autofuse.measure.checking.tolerance import compare
+from autofuse.measure.checking.tolerance import BFLOAT16_LEVEL, compare
+from autofuse.values.names import BFLOAT16
 
 Array = NDArray[np.generic]
 RANDOM = frozenset(
@@ -96,6 +97,8 @@ def _difference(case: NodeCase, got: Any, wanted: Any, chance: bool) -> str:
         return f"{got.dtype}{list(got.shape)}, the case has {wanted.dtype}{list(wanted.shape)}"
     if chance:
         return ""
+    if wanted.dtype.name == BFLOAT16 and got.dtype == wanted.dtype:
+        return compare(got.astype(np.float32), wanted.astype(np.float32), BFLOAT16_LEVEL).reason
     if wanted.dtype.kind not in "fciub":
         return "" if _same_elements(got, wanted) else "other elements than the case's"
     verdict = compare(got, wanted)

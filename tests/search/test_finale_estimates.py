@@ -100,6 +100,18 @@ def test_doubts_that_the_database_had_stand_against_the_times_that_it_had() -> N
     assert share.fget(seen) == 1.0
 
 
+@pytest.mark.parametrize(("us", "raced"), [(105.0, True), (125.0, False)])
+def test_a_fixed_plan_near_the_best_sum_is_raced_behind_others_that_are_better(us: float, raced: bool) -> None:
+    times = {"default": 103.0, "search": 100.0, "composed": 101.0, "model": 102.0, "always": us}
+    plans = {name: SimpleNamespace(key=name, groups=()) for name in times}
+    evidence = SimpleNamespace(
+        expected_us=lambda plan: times[plan.key], of=lambda _: [], is_tuned=lambda _: False, missing=lambda _: []
+    )
+    standing: Any = SimpleNamespace(evidence=evidence, plans=lambda: plans, previous="", best=plans["search"])
+    found = list(wishes(standing))
+    assert found[:3] == ["default", "search", "composed"] and (found[-1] == "always") == raced
+
+
 @pytest.mark.parametrize(
     ("us", "missing", "raced"),
     [(None, 1, True), (None, UNTRIED + 1, False), (90.0, 0, True), (400.0, 0, False)],

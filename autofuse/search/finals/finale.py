@@ -43,6 +43,8 @@ HOPELESS = 2.5
 """A plan whose composed time is so many times the best one's is not built whole (plan "none" always is)."""
 UNTRIED = 4
 """A fixed plan with so many kernels without a time at most is measured whole all the same."""
+NEAR = 1.1
+"""So is one whose composed time is at most so many times the best one's: whole networks differ from sums by as much."""
 SIMPLER = (UNTUNED, "default", TVM_PARTITION, *FIXED, "previous", "model", "search", "composed", "none")
 """Names of plans, the simplest first."""
 
@@ -213,8 +215,8 @@ def wishes(standing: Standing) -> dict[str, FusionPlan]:
 
     The default stays in the race in any case, and so does what would be compiled untuned: it is taken unless another
     one is faster beyond doubt. No fusion and TVM's partition are among them, unless they cannot be built; so are, last,
-    other fixed plans of which few kernels have no time: a short search may not have come to them. PlanError when no
-    plan can be.
+    other fixed plans whose sum is near the best one, and those of which few kernels have no time: a short search may
+    not have come to them. PlanError when no plan can be.
     """
     evidence, plans = standing.evidence, standing.plans()
     possible = {name: plan for name, plan in plans.items() if not _hopeless(evidence, plan)}
@@ -227,7 +229,9 @@ def wishes(standing: Standing) -> dict[str, FusionPlan]:
     kept = [standing.previous] if standing.previous else []
     fixed = [name for name in FIXED if name in possible and timed]  # where nothing has a time, nothing may build
     untried = [name for name in fixed if 0 < len(evidence.missing(possible[name])) <= UNTRIED]
-    order = dict.fromkeys([*kept, "default", *sorted(leader, key=complexity)[:1], *rivals, *LITTLE_FUSION, *untried])
+    near = [name for name in fixed if composed[name] <= NEAR * best_us]
+    best = sorted(leader, key=complexity)[:1]
+    order = dict.fromkeys([*kept, "default", *best, *rivals, *LITTLE_FUSION, *near, *untried])
     once: dict[str, str] = {}
     for name in order:
         if name in possible:
