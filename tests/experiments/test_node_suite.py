@@ -102,7 +102,11 @@ def test_numbers_that_numpy_does_not_know_are_compared_by_value_and_texts_as_tex
 
     wanted = np.array([1.5, np.nan], ml_dtypes.bfloat16)
     assert difference(case(wanted), [wanted.copy()]) == ""
-    assert "other elements" in difference(case(wanted), [np.array([1.25, np.nan], ml_dtypes.bfloat16)])
+    assert "exceeds" in difference(case(wanted), [np.array([1.25, np.nan], ml_dtypes.bfloat16)])
+    wide = np.array([0.0, 1.0], ml_dtypes.bfloat16)
+    assert difference(case(wide), [np.array([0.0, 1.0 + 2.0**-7], ml_dtypes.bfloat16)]) == "", "one step"
+    assert "exceeds" in difference(case(wide), [np.array([0.0, 1.0 + 3 * 2.0**-7], ml_dtypes.bfloat16)])
+    assert "other elements" in difference(case(np.array([1, 2], ml_dtypes.int4)), [np.array([1, 3], ml_dtypes.int4)])
     texts = np.array(["a", "b"], object)
     assert difference(case(texts), [np.array(["a", "b"])]) == ""
     assert "other elements" in difference(case(texts), [np.array(["a", "c"])])
