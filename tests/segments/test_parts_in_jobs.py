@@ -114,6 +114,6 @@ def test_a_job_tunes_a_model_in_parts_beside_another(tmp_path: Path) -> None:
     parts, other = outcome.tasks
     assert parts.state == other.state == "done"
     assert parts.chosen in ("segments", ONNX_RUNTIME) and parts.median_us is not None and parts.measured >= 1
-    assert "raced whole: with 1 segments" in parts.warning
+    assert "raced whole: " in parts.warning
     report = autofuse.compile(paths[0], database=database, threads=1, dry_run=True)
     assert (len(report.parts) == 2) == (parts.chosen == "segments")
