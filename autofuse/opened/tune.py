@@ -48,7 +48,7 @@ def tune_open(
     asked = place.find(measuring=True)
     thread_count(place.threads, asked)
     images = of_images(model, [one.name for one in open_ones(sizes)])
-    ranges = open_ones(sizes) if images or len(open_ones(sizes)) == 2 else (the_open_one(sizes),)
+    ranges = open_ones(sizes) if images else _ranges(sizes)
     happening = shares(ranges, None if trace is None else read_trace(trace, *ranges))
     request.progress(Progress("opening", f"reading {model.name}", now() - since, budget_s, total=request.trials))
     with ExitStack() as stack:
@@ -86,11 +86,16 @@ def row_tiles(
     """The tiles of rows under the plan that `compile` takes, at the sizes that are `happening`."""
     read = read_open(model, given, sizes)
     planned = open_plan(context, read, find_plan(context, read.opened.graph, read.sha256, None))
-    ranges = open_ones(sizes) if len(open_ones(sizes)) == 2 else (the_open_one(sizes),)
-    tiles = weighted(planned, {_ordered(read, ranges, point): part for point, part in happening.items()})
+    tiles = weighted(planned, {_ordered(read, _ranges(sizes), point): part for point, part in happening.items()})
     graphs = {rows: planned.opened.at(rows or planned.opened.size) for rows in {tile.rows for tile in tiles}}
     kernels = sum(bool(own) for _, _, own in planned.groups)
     return Tiled(planned.opened.graph, planned.chosen, kernels, tiles, graphs)
+
+
+def _ranges(sizes: Sequence[OpenSize]) -> Sequence[OpenSize]:
+    """The open sizes of a model of rows: both, or the one."""
+    found = open_ones(sizes)
+    return found if len(found) == 2 else (the_open_one(sizes),)
 
 
 def _ordered(read: OpenModel, ranges: Sequence[OpenSize], point: Point) -> tuple[int, int]:

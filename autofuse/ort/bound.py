@@ -88,8 +88,8 @@ class Prebound:
                     raise run_error(error) from error
             else:
                 return
-        for name in self._open:
-            self._binding.bind_output(name)
+            for name in self._open:
+                self._binding.bind_output(name)
         try:
             self._session.run_with_iobinding(self._binding)
         except Exception as error:
