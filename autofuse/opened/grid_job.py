@@ -185,12 +185,12 @@ def _built(known: GridOperators, group: GridGroup, layouts: Mapping[str, str]) -
     if group.reduces:
         return BuiltGroup(group, bound, {(): whole}, GridForm(inputs, outputs, (), ()))
     grid = opened.grid(bound.outputs[0])
-    order = tuple(one.size for _, one in sorted(opened.axes[bound.outputs[0]].items()))
+    placed = sorted(opened.axes[bound.outputs[0]].items())
+    order = tuple(one.size for _, one in placed)
     slides = {} if look is None else look.slides
     beyond = look is not None and _looks_beyond(opened, looked, bound.outputs[0], look)
-    places = [size for axis, one in sorted(opened.axes[bound.outputs[0]].items()) if axis for size in (one.size,)]
-    ranges = [_range(opened, grid[size], slides.get(size, Slide())) for size in places]
-    splits = (ONE,) * (len(order) - len(places)) + (tile_splits(bound.workload, ranges, beyond) if ranges else ())
+    ranges = [_range(opened, grid[one.size], slides.get(one.size, Slide())) for axis, one in placed if axis]
+    splits = (ONE,) * (len(order) - len(ranges)) + (tile_splits(bound.workload, ranges, beyond) if ranges else ())
     tiles = {}
     for one in product(*(split.lengths for split in splits)):
         made = tile_graph(known, group, dict(zip(order, one, strict=True)))

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from autofuse.graph.own.recurrence import RECURRENCES
+from autofuse.kernels.families.contraction.guesses import LEAST_PART_BYTES
 from autofuse.kernels.families.protocol import Case, Declared, Family, Guess, Knob, Schedule, Unit, Values, up_to
 from autofuse.kernels.families.recurrent.emitter import RecurrenceEmitter
 from autofuse.kernels.families.recurrent.form import Recurrence, recurrence_form
@@ -16,9 +17,6 @@ from autofuse.kernels.workload.workload import Workload, WorkloadOperator
 NAME = "recurrent"
 SPARE = 2
 """Registers that a tile needs beside its sums: for weights and for the old state."""
-LEAST_PART_BYTES = 512 << 10
-"""Weights that a thread should read in a step, at least: below, waiting for the others takes longer than it saves."""
-
 CHAINS = 8
 """Sums that have to be under way at once, for a multiply-add takes four cycles and a core begins two in each (Zen 5,
 weights in the second cache: an RNN of 128 units with 8 sums takes half as long as with 2)."""

@@ -111,7 +111,6 @@ class NarrowFamily(Family):
         if case.target.lanes <= NARROW or case.target.registers <= 2 * ENOUGH:
             return {}
         columns, row = -(-form.columns // case.target.lanes), longest_row(form.windows)
-
         parts = case.knobs.get(self.full(row_knob(form)), (1,))
 
         def cost(tile: Guess) -> float:
