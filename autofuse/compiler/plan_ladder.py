@@ -51,6 +51,25 @@ def find_plan(context: Context, graph: Graph, model_sha256: str, asked: str | No
     to the policy's. StrictMissError when only what was measured here will do, and nothing was.
     """
     found = _named(context, graph, asked) if asked and asked != "best" else _climbed(context, graph, model_sha256)
+    return _limited(context, graph, found)
+
+
+def find_open_plan(context: Context, graph: Graph, model_sha256: str, asked: str | None) -> FoundPlan:
+    """The plan for a model with open sizes; see `find_plan`.
+
+    No search of plans is made over open sizes: `tune --sizes` measures tiles under the plan of this ladder. So where
+    only what was measured will do, that holds for tiles, and the plan comes from the same rung as for `tune`.
+    """
+    if asked and asked != "best":
+        return _limited(context, graph, _named(context, graph, asked))
+    found = next(_known(context, graph, model_sha256), None)
+    if found is None and context.policy.measured_only:
+        found = _default(context, graph)
+    return _limited(context, graph, found or _missed(context, graph))
+
+
+def _limited(context: Context, graph: Graph, found: FoundPlan) -> FoundPlan:
+    """A plan with all limits that its schedules keep to."""
     known = known_limits(context.database, context.environment.setting, graph_key(graph))
     return replace(found, limits=found.limits & known & context.policy.limits)
 
@@ -80,11 +99,24 @@ def _climbed(context: Context, graph: Graph, model_sha256: str) -> FoundPlan:
         )
     for found in _transferred(context, graph, model_sha256):
         return found
-    if policy.on_miss == "none":
+    return _missed(context, graph)
+
+
+def _known(context: Context, graph: Graph, model_sha256: str) -> Iterator[FoundPlan]:
+    """Plans that were measured, here before elsewhere and at other shapes."""
+    yield from _measured(context, graph)
+    yield from _transferred(context, graph, model_sha256)
+
+
+def _missed(context: Context, graph: Graph) -> FoundPlan:
+    """The plan where none was measured, as the policy wants it."""
+    if context.policy.on_miss == "none":
         return FoundPlan(none_plan(graph), NONE, "none")
-    if policy.on_miss == "model":
-        return _advised(context, graph)
-    return FoundPlan(default_plan(graph, FusionSpace(exact=policy.limits.exact)), RULE, "default rule")
+    return _advised(context, graph) if context.policy.on_miss == "model" else _default(context, graph)
+
+
+def _default(context: Context, graph: Graph) -> FoundPlan:
+    return FoundPlan(default_plan(graph, FusionSpace(exact=context.policy.limits.exact)), RULE, "default rule")
 
 
 def _advised(context: Context, graph: Graph) -> FoundPlan:

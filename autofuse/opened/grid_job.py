@@ -19,7 +19,7 @@ from autofuse.compiler.context import Context
 from autofuse.compiler.formats import check_form, check_signed, with_files, writer
 from autofuse.compiler.job import LOOKING_UP, READING, checked_plan, read_files
 from autofuse.compiler.open_sizes.tiles import open_report, require_own, require_schedules, tile_report
-from autofuse.compiler.plan_ladder import FoundPlan, find_plan
+from autofuse.compiler.plan_ladder import FoundPlan, find_open_plan
 from autofuse.compiler.report import HIT, RULE, TILE, CompileReport, GroupReport
 from autofuse.compiler.schedule_ladder import Found, Ladder
 from autofuse.errors import InputError, UncoveredError
@@ -92,7 +92,7 @@ def compile_grid(
         private_key(key)
     read = read_images(model, given, sizes, told)
     told(LOOKING_UP, 0, 1)
-    planned = grid_plan(context, read, find_plan(context, read.opened.graph, read.sha256, plan))
+    planned = grid_plan(context, read, find_open_plan(context, read.opened.graph, read.sha256, plan))
     part, found = _scheduled(context, planned)
     write = writer(form, model, given, None)
     if output is not None:
@@ -223,7 +223,7 @@ def _scheduled(context: Context, planned: GridPlan) -> tuple[GridPart, dict[str,
     ladder = Ladder(context.database, context.environment, emission, chosen.limits, chosen.pinned)
     wanted = [tile.bound for group in planned.groups if not group.group.reduces for tile in group.tiles.values()]
     found = ladder.find(wanted, context.policy.measured_only)
-    require_schedules(wanted, found, "run `autofuse tune` with the same --sizes, or compile without --strict")
+    require_schedules(context.policy, wanted, found)
     emitted = partial(_emitted, planned.opened, ladder=ladder, emission=emission, threads=context.threads)
     groups = [emitted(_with_schedules(group, found)) for group in planned.groups]
     return GridPart(planned.opened, tuple(groups), chosen.plan.key, chosen.tier), found

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from autofuse.backend.compile.grid_program import BuiltGroup
 from autofuse.compiler import Context
-from autofuse.compiler.plan_ladder import FoundPlan, find_plan
+from autofuse.compiler.plan_ladder import FoundPlan, find_open_plan
 from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.graph.loading.given.trace import Point
 from autofuse.graph.model import Graph
@@ -39,7 +39,7 @@ def image_tiles(
     """The tiles of a model of images under the plan that `compile` takes; `happening`: the part of all calls that has
     such sizes."""
     read = read_images(model, given, sizes)
-    planned = grid_plan(context, read, find_plan(context, read.opened.graph, read.sha256, None))
+    planned = grid_plan(context, read, find_open_plan(context, read.opened.graph, read.sha256, None))
     opened, known = planned.opened, GridOperators(planned.opened)
     tiles: list[WeightedTile] = []
     graphs: dict[int, Graph] = {}

@@ -10,7 +10,7 @@ from pathlib import Path
 from autofuse.compiler import Context, Policy
 from autofuse.compiler.open_sizes.job import OpenPlan, open_plan
 from autofuse.compiler.open_sizes.reading import OpenModel, read_open
-from autofuse.compiler.plan_ladder import find_plan
+from autofuse.compiler.plan_ladder import find_open_plan
 from autofuse.database.database import ProfilingDatabase, open_database
 from autofuse.environment.device import RunnerOptions, open_runner, thread_count
 from autofuse.environment.place import Place
@@ -85,7 +85,7 @@ def row_tiles(
 ) -> Tiled:
     """The tiles of rows under the plan that `compile` takes, at the sizes that are `happening`."""
     read = read_open(model, given, sizes)
-    planned = open_plan(context, read, find_plan(context, read.opened.graph, read.sha256, None))
+    planned = open_plan(context, read, find_open_plan(context, read.opened.graph, read.sha256, None))
     tiles = weighted(planned, {_ordered(read, _ranges(sizes), point): part for point, part in happening.items()})
     graphs = {rows: planned.opened.at(rows or planned.opened.size) for rows in {tile.rows for tile in tiles}}
     kernels = sum(bool(own) for _, _, own in planned.groups)

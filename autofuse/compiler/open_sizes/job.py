@@ -25,7 +25,7 @@ from autofuse.compiler.job import LOOKING_UP, checked_plan, read_files
 from autofuse.compiler.open_sizes.groups import Grouped, open_groups
 from autofuse.compiler.open_sizes.reading import OpenModel, read_open
 from autofuse.compiler.open_sizes.tiles import open_report, require_own, require_schedules, tile_report
-from autofuse.compiler.plan_ladder import FoundPlan, find_plan
+from autofuse.compiler.plan_ladder import FoundPlan, find_open_plan
 from autofuse.compiler.report import HIT, RULE, TILE, CompileReport, GroupReport
 from autofuse.compiler.schedule_ladder import Found, Ladder
 from autofuse.graph.loading.given.sizes import OpenSize
@@ -77,7 +77,7 @@ def compile_open(
         private_key(key)
     read = read_open(model, given, sizes, told)
     told(LOOKING_UP, 0, 1)
-    chosen = find_plan(context, read.opened.graph, read.sha256, plan)
+    chosen = find_open_plan(context, read.opened.graph, read.sha256, plan)
     part, found = _tiled(context, read, chosen, paired(read.opened, caches or {}))
     write = writer(form, model, given, None)
     if output is not None:
@@ -135,7 +135,7 @@ def _tiled(context: Context, read: OpenModel, chosen: FoundPlan, caches: Caches)
     ladder = Ladder(context.database, context.environment, emission, chosen.limits, chosen.pinned)
     wanted = [bound for _, bound in planned.tiles]
     found = ladder.find(wanted, context.policy.measured_only)
-    require_schedules(wanted, found, "run `autofuse tune` with the same --sizes, or compile without --strict")
+    require_schedules(context.policy, wanted, found)
     emit = partial(group_kernel, opened, emission=emission, threads=context.threads, caches=caches)
     emit = partial(emit, own=planned.repeats.own if planned.repeats else ())
     groups = [_emitted(_scheduled(group, bound, tiles, found), ladder, emit) for group, bound, tiles in planned.groups]

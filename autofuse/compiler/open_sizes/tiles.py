@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from autofuse.backend.compile.open_program import OpenTile
-from autofuse.compiler.context import Context
+from autofuse.compiler.context import Context, Policy
 from autofuse.compiler.plan_ladder import FoundPlan
-from autofuse.compiler.report import MEASURED_HERE, RULE, CompileReport, GroupReport, PlanReport
+from autofuse.compiler.report import HIT, MEASURED_HERE, RULE, CompileReport, GroupReport, PlanReport
 from autofuse.compiler.schedule_ladder import Found
 from autofuse.errors import AutofuseError, StrictMissError
 from autofuse.graph.loading.given.sizes import OpenSize
@@ -29,12 +29,19 @@ def require_own(graph: Graph, operators: Iterable[Operator], refused: Callable[[
             raise refused(operator, "only kernels of fixed sizes are made for it")
 
 
-def require_schedules(wanted: Sequence[BoundWorkload], found: Mapping[str, Found], instead: str) -> None:
-    """StrictMissError where a tile has no schedule; `instead`: what to do then."""
+def require_schedules(policy: Policy, wanted: Sequence[BoundWorkload], found: Mapping[str, Found]) -> None:
+    """StrictMissError where a tile has no schedule, or one of other versions or code that the policy does not take."""
     missing = [bound.workload.label for bound in wanted if bound.workload.key not in found]
+    stale = [] if missing else [bound.workload.label for bound in wanted if found[bound.workload.key].tier != HIT]
+    advice = f"run `autofuse tune` with the same --sizes, or compile {policy.without}"
     if missing:
         raise StrictMissError(
-            f"{len(missing)} of {len(wanted)} tiles have no measured schedule, such as {missing[0]}: {instead}"
+            f"{len(missing)} of {len(wanted)} tiles have no measured schedule, such as {missing[0]}: {advice}"
+        )
+    if stale and policy.require_complete:
+        raise StrictMissError(
+            f"{len(stale)} of {len(wanted)} tiles were measured with other versions or other code, such as {stale[0]}: "
+            f"{advice}"
         )
 
 

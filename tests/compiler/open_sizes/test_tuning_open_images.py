@@ -53,6 +53,13 @@ def test_what_was_tuned_is_a_hit_for_another_range(model: Path, tuned: Any) -> N
         assert {tile.label for tile in tuned.tiles} <= {label for label, tier in tiers.items() if tier == "hit (tile)"}
 
 
+def test_a_strict_compile_takes_what_was_tuned(model: Path, tuned: Any) -> None:
+    report = api.compile(
+        model, database=str(model.with_suffix(".db")), threads=1, dry_run=True, sizes=SIZES, strict=True
+    )
+    assert {group.tier for group in report.groups if "Global" not in group.group} == {"hit (tile)"}
+
+
 def test_a_second_search_knows_what_the_first_measured(model: Path, tuned: Any) -> None:
     again: Any = api.tune(model, sizes=SIZES, trials=1, threads=1, database=str(model.with_suffix(".db")))
     assert 0 < again.hits <= tuned.measured
@@ -69,6 +76,4 @@ def test_the_screen_says_which_places_a_tile_has(model: Path, tuned: Any) -> Non
 
 def test_without_measured_tiles_a_strict_compile_says_what_to_do(model: Path, tmp_path: Path) -> None:
     with pytest.raises(StrictMissError, match="tune` with the same --sizes"):
-        api.compile(
-            model, database=str(tmp_path / "a.db"), threads=1, dry_run=True, sizes=SIZES, plan="none", strict=True
-        )
+        api.compile(model, database=str(tmp_path / "a.db"), threads=1, dry_run=True, sizes=SIZES, strict=True)

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from autofuse import api
 from autofuse.cli.main import app
+from autofuse.errors import StrictMissError
 from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.kernels.open_sizes.open_rows import TILES, tile_counts
 from tests.compiler.open_sizes.models import PERCEPTRON, PERCEPTRON_WEIGHTS, write
@@ -50,6 +51,37 @@ def test_what_was_tuned_is_a_hit(model: Path, tuned: Any) -> None:
     found = {(group.group, group.tier) for group in report.groups}
     assert {(tile.label, "hit (tile)") for tile in tuned.tiles if tile.us is not None} <= found
     assert len(report.groups) > len(tuned.tiles)  # tiles of 16 rows are new
+
+
+def test_a_strict_compile_takes_what_was_tuned_and_refuses_what_was_not(
+    model: Path, tuned: Any, tmp_path: Path
+) -> None:
+    """No search over open sizes has plans: what must be measured are the tiles."""
+    base = str(model.with_suffix(".db"))
+    assert all(tile.us is not None for tile in tuned.tiles)
+    for policy in ({"strict": True}, {"require_complete": True}, {"on_miss": "fail"}):
+        report = api.compile(model, database=base, threads=1, dry_run=True, sizes=SIZES, **policy)
+        assert {group.tier for group in report.groups} == {"hit (tile)"}
+        with pytest.raises(StrictMissError, match="tiles have no measured schedule.*`autofuse tune` with the same"):
+            api.compile(model, database=base, threads=1, dry_run=True, sizes={"batch": (2, 30)}, **policy)
+    with pytest.raises(StrictMissError, match="without --strict"):
+        api.compile(model, database=str(tmp_path / "a.db"), threads=1, dry_run=True, sizes=SIZES, strict=True)
+
+
+def test_a_fixed_size_and_an_open_one_know_each_others_times(model: Path, tuned: Any, tmp_path: Path) -> None:
+    report = api.compile(
+        model, database=str(model.with_suffix(".db")), threads=1, dry_run=True, shapes={"x": (4, 24)}, plan="none"
+    )
+    alone = {group.group for group in report.groups if group.tier == "hit"}
+    assert {tile.label for tile in tuned.tiles if tile.rows == 4 and "+" not in tile.label} <= alone
+    near = api.compile(model, database=str(model.with_suffix(".db")), threads=1, dry_run=True, shapes={"x": (6, 24)})
+    assert any(group.tier == "nearest shape" for group in near.groups)
+    base = str(tmp_path / "fixed.db")
+    api.tune(model, shapes={"x": (4, 24)}, trials=12, threads=1, database=base)
+    opened = api.compile(model, database=base, threads=1, dry_run=True, sizes=SIZES)
+    tiers = {(group.tier, group.source.split(";")[0]) for group in opened.groups}
+    assert ("hit (tile)", "tile of 4 rows") in tiers
+    assert ("nearest shape", "tile of 1 row") in tiers
 
 
 def test_a_second_search_knows_what_the_first_measured(model: Path, tuned: Any) -> None:
