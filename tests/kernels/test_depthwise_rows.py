@@ -1,4 +1,4 @@
-"""Depthwise convolutions between maps in rows of pixels agree with ONNX Runtime, with the lanes over pixels."""
+"""Depthwise convolutions and pools between maps in rows of pixels, the lanes over pixels, agree with ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -53,6 +53,42 @@ MODELS = {
 @pytest.mark.parametrize("rows", [0, 2])
 def test_lanes_over_pixels_agree(bench: Bench, name: str, lanes: int, rows: int) -> None:
     bench.check(MODELS[name], {}, TURNED | {"windowed.pixels": 3, "windowed.rows_per_task": rows}, lanes)
+
+
+def pool(kind: str, x: tuple[int, ...], attributes: str, then: str = "y = Relu (p)") -> Small:
+    """A pool, and what follows it."""
+    return Small(parsed(f"p = {kind} <{attributes}> (x); {then}"), {"x": real(*x)}, ["y"])
+
+
+FUNCTIONS = "a = Tanh (p); b = Exp (a); y = Sigmoid (b)"
+POOLS = {
+    "maximum": pool("MaxPool", (2, 3, 6, 21), f"kernel_shape=[3, 3], {SAME}"),
+    "dilated maximum": pool("MaxPool", (1, 3, 9, 9), "kernel_shape=[3, 2], dilations=[2, 3], pads=[2, 1, 2, 1]"),
+    "mean": pool("AveragePool", (2, 3, 6, 21), f"kernel_shape=[3, 3], {SAME}"),
+    "mean without padding": pool("AveragePool", (1, 3, 6, 9), "kernel_shape=[2, 3]"),
+    "mean over the padding": pool("AveragePool", (1, 3, 6, 9), f"kernel_shape=[3, 3], count_include_pad=1, {SAME}"),
+    "mean and functions": pool("AveragePool", (1, 3, 6, 70), f"kernel_shape=[3, 3], {SAME}", FUNCTIONS),
+}
+
+
+@pytest.mark.parametrize("name", POOLS)
+@pytest.mark.parametrize(("lanes", "rows"), [(16, 0), (4, 2)])
+def test_pools_with_lanes_over_pixels_agree(bench: Bench, name: str, lanes: int, rows: int) -> None:
+    bench.check(POOLS[name], {}, TURNED | {"windowed.pixels": 3, "windowed.rows_per_task": rows}, lanes)
+
+
+def test_the_first_guess_of_a_pool_over_rows_has_its_lanes_over_pixels(bench: Bench) -> None:
+    workload = bench.bind(POOLS["maximum"]).workload
+    assert first_schedules(workload, open_knobs(workload, AVX512, SPACE), AVX512)[0] == {
+        **TURNED, "windowed.pixels": 4, "windowed.rows_per_task": 0
+    }  # fmt: skip
+
+
+def test_a_pool_of_bytes_keeps_the_lanes_over_channels(bench: Bench) -> None:
+    bytes_in = {"x": np.arange(2 * 5 * 6, dtype="uint8").reshape(1, 2, 5, 6)}
+    small = Small(parsed("y = MaxPool <kernel_shape=[3, 3]> (x)"), bytes_in, ["y"])
+    workload = bench.bind(small).workload
+    assert rows_refusal(workload, workload.operators[0]) == "it is not of float32"
 
 
 def test_an_activation_above_is_computed_once_an_element(bench: Bench) -> None:

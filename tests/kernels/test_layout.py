@@ -179,3 +179,17 @@ def test_kernels_that_turn_rows_into_a_map_and_back_agree_through_its_blocks(ben
     back = Small(parsed(text), maps, ["y"], {"deep": real(16, 1, 3, 3), "t": np.array([1, 16, 64])})
     bench.check(into, {"d": "c8"})
     bench.check(back, {"d": "c8"})
+
+
+@pytest.mark.parametrize(("then", "layout"), [("y = Tanh (p)", {}), ("y = Conv (p, w)", {"p": "c8"})])
+def test_a_pool_of_steps_of_one_leaves_rows_of_pixels_unless_a_convolution_reads_it(
+    then: str, layout: dict[str, str]
+) -> None:
+    text = f"p = AveragePool <kernel_shape=[3, 3], pads=[1, 1, 1, 1]> (x); {then}"
+    constants = {"w": WEIGHTS["w"]} if "Conv" in then else {}
+    assert assigned(graph_of(text, IMAGE, "y", constants)) == layout
+
+
+def test_a_pool_keeps_the_blocks_that_it_reads() -> None:
+    text = "c = Conv (x, w); p = MaxPool <kernel_shape=[3, 3]> (c); y = Tanh (p)"
+    assert assigned(graph_of(text, IMAGE, "y", {"w": WEIGHTS["w"]})) == {"c": "c8", "p": "c8"}

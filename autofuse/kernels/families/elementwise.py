@@ -156,6 +156,11 @@ def is_long(workload: Workload) -> bool:
     return sum(operator.op_type in EXPENSIVE for operator in workload.operators) > 1
 
 
+def ends_in_chain(workload: Workload, nest: Nest) -> bool:
+    """Whether functions that wait for one another stand behind the anchor of a nest."""
+    return is_long(workload) and any(operator.op_type in EXPENSIVE for operator, _ in nest.epilogue)
+
+
 class Elementwise(Family):
     """Nests without an anchor."""
 

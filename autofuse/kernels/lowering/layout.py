@@ -23,6 +23,9 @@ FEATURE_MAP = frozenset(
 )
 MOVEMENT = FORWARD | {"Expand", "Slice", "Split", "Gather", "GatherElements", "Pad", "Tile"}
 MOVEMENT |= {"MatMul", "MatMulInteger", "Gemm", "WeightOnlyMatMul", "Bfloat16MatMul"}
+_POOLS = frozenset({"MaxPool", "AveragePool"})
+MAP_RANK = 4
+"""Dimensions of a map of pixels."""
 BLOCKED = frozenset({"float32", "int8", "uint8"})
 """Element types of maps that lie in blocks."""
 
@@ -110,7 +113,7 @@ def _is_feature_map(graph: Graph, name: str, inside: set[str], *maps: Container[
     operator = graph.producers.get(name)
     if operator is None or operator.name not in inside or operator.op_type in MOVEMENT:
         return False
-    if operator.op_type in FEATURE_MAP:
+    if operator.op_type in FEATURE_MAP and not _keeps_rows(graph, operator):
         return True
     if operator.op_type.startswith("Reduce") and len(graph.tensors[operator.outputs[0]].shape) != len(shape):
         return False
@@ -119,6 +122,19 @@ def _is_feature_map(graph: Graph, name: str, inside: set[str], *maps: Container[
         size = graph.tensors[operator.outputs[0]].elements
         sources = [source for source in sources if graph.tensors[source].elements == size]
     return any(_is_feature_map(graph, source, inside, *maps) for source in sources)
+
+
+def _keeps_rows(graph: Graph, operator: Operator) -> bool:
+    """Whether a pool makes rows of pixels of such, shifted by whole steps, as fast as blocks of blocks.
+
+    Then its result lies as what it reads, unless a convolution reads that result, which wants blocks.
+    """
+    if operator.op_type not in _POOLS or len(graph.tensors[operator.outputs[0]].shape) != MAP_RANK:
+        return False
+    steps = operator.attributes.get("strides") or (1,)
+    assert isinstance(steps, tuple)
+    readers = graph.consumers[operator.outputs[0]]
+    return all(step == 1 for step in steps) and not any(reader.op_type in FEATURE_MAP - _POOLS for reader in readers)
 
 
 def _reshaped_next(graph: Graph, name: str) -> bool:

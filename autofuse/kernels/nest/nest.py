@@ -1,14 +1,17 @@
 """Cuts a workload into nests: each an anchor (or none) with the operators that live in its loops.
 
 A nest's epilogue holds the operators computed where the anchor's result is still in registers; everything
-that depends on no unfinished nest is *free*: an index function, evaluated wherever it is read (prologue).
+that depends on no unfinished nest is *free*: an index function, evaluated wherever it is read (prologue). Where several
+nests would evaluate the same functions, or one at several places, a nest of its own writes their result first.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import prod
 
+from autofuse.graph.cost import EXPENSIVE
 from autofuse.kernels.workload.workload import Workload, WorkloadOperator
 
 RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"})
@@ -51,6 +54,12 @@ class _Cutter:
         self.scalars = scalars
         self.nests: list[Nest] = []
         self.site: dict[int, _Home] = {}
+        self.producer = {output: operator for operator in workload.operators for output in operator.outputs}
+        self.readers: dict[int, list[WorkloadOperator]] = {}
+        for operator in workload.operators:
+            for source in dict.fromkeys(operator.inputs):
+                self.readers.setdefault(source, []).append(operator)
+        self.outputs = set(workload.of_kind("output"))
         for index, value in enumerate(workload.values):
             if value.kind in ("input", "constant", "literal"):
                 self.site[index] = _Home(-1, -1)
@@ -87,6 +96,7 @@ class _Cutter:
         for value in operator.inputs:
             if value >= 0:
                 self.save(value)
+        self.share(operator.inputs)
         first = next(value for value in operator.outputs if value >= 0)
         self.nests.append(Nest(operator, self.shape(first), first))
         for value in operator.outputs:
@@ -146,6 +156,7 @@ class _Cutter:
             site = self.site[value]
             home = site.nest
             if home < 0:
+                self.share((value,))
                 self.nests.append(Nest(None, self.shape(value), value))
                 home = len(self.nests) - 1
             self.nests[home].epilogue.append((operator, position))
@@ -153,6 +164,44 @@ class _Cutter:
             depth = max(depth, home)
         self.site[output] = _Home(-1, depth)
         return True
+
+    def share(self, values: Iterable[int]) -> None:
+        """Writes what the next nest would evaluate for `values` at great cost, and others or other places as well."""
+        costly: set[int] = set()
+        wanted, within = set(values), self.evaluated(values)
+        for operator in self.workload.operators:  # what is read comes first
+            if operator not in within:
+                continue
+            value = operator.outputs[0]
+            if operator.op_type in EXPENSIVE or costly.intersection(operator.inputs):
+                if self.is_shared(value, value in wanted, within):
+                    self.nests.append(Nest(None, self.shape(value), -1, [], [value]))
+                    self.site[value] = _Home(-1, len(self.nests) - 1)
+                else:
+                    costly.add(value)
+
+    def is_shared(self, value: int, last: bool, within: list[WorkloadOperator]) -> bool:
+        """Whether a value is read outside of what is evaluated, besides its `last` reader, or at several places."""
+        if self.workload.values[value].dtype != "float32":
+            return False
+        readers = self.readers.get(value, [])
+        outside = sum(reader not in within for reader in readers) + (value in self.outputs)
+        moved = any(reader in within and reader.op_type not in self.scalars for reader in readers)
+        return outside > last or (moved and len(readers) > 1)
+
+    def evaluated(self, values: Iterable[int]) -> list[WorkloadOperator]:
+        """The operators that are evaluated wherever one of `values` is read."""
+        found: list[WorkloadOperator] = []
+        waiting = list(values)
+        while waiting:
+            value = waiting.pop()
+            operator = self.producer.get(value)
+            home = self.site.get(value)
+            written = any(value in nest.stores for nest in self.nests)
+            if operator is not None and home is not None and home.nest < 0 and not written and operator not in found:
+                found.append(operator)
+                waiting += operator.inputs
+        return found
 
     def free(self, operator: WorkloadOperator) -> None:
         depth = max((self.site[value].depth for value in operator.inputs if value >= 0), default=-1)

@@ -14,11 +14,11 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from tvm import tirx
 
 from autofuse.kernels.families.contraction.form import Contraction, copies_rows, reads_rows
-from autofuse.kernels.families.contraction.panels import PrefetchShare, pack_weights, prefetch
+from autofuse.kernels.families.contraction.panels import PrefetchShare, pack_weights, packed_at_run_time, prefetch
 from autofuse.kernels.families.contraction.parallel_grid import ParallelGrid
+from autofuse.kernels.families.elementwise import ends_in_chain
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.nest.tiles import Run, Window, divisor_near, kernel_tap, positions, row_taps, runs, tap_loops
@@ -27,6 +27,8 @@ from autofuse.kernels.tir.offsets import delinear, linear
 
 Knobs = Mapping[str, int | str]
 
+CHAINED = 8
+"""Vectors of results side by side in a chain of functions."""
 NARROW, NARROW_BLOCK = 4, 16
 """Lanes of a narrow vector (NEON's), and channels that its micro-kernel takes in one go where no layout says."""
 
@@ -82,6 +84,8 @@ class ContractionEmitter:
         self.panel_lanes = self.vectors * self.lanes
         self.all_rows = divisor_near(prod(form.rows), int(knobs["rows_per_task"])) == prod(form.rows)
         self.copy: Any = None
+        self.blocked = any(scope.arrays[value].block for value in nest.stores if value in scope.arrays)
+        self.chained = ends_in_chain(scope.workload, nest) and self.together == self.lanes
 
     def emit(self) -> None:
         """Emits the whole nest."""
@@ -215,8 +219,35 @@ class ContractionEmitter:
         held = self.cleared(task, run)
         if run.reads(task.window):
             self.reduce(task, run, start)
+        together = self.beside(task, run)
         for c, r, sums in held:
-            self.deliver(task, c, task.window.result(start + r), sums, 0)
+            if not together:
+                self.deliver(task, c, task.window.result(start + r), sums, 0)
+        for chosen in together:
+            self.deliver_together(task, start, [(c, r, task.accumulators[c * run.width + r]) for c, r in chosen])
+
+    def beside(self, task: TileTask, run: Run) -> list[list[tuple[int, int]]]:
+        """The (vector, pixel) whose chain of functions is computed side by side (see the elementwise family):
+        neighbours in memory, pixels of a block or columns of a row; none where there is no such chain."""
+        vectors, pixels = range(task.vectors), range(run.width)
+        if not self.chained or any(self.valid(task, c) < self.lanes for c in vectors):
+            return []
+        if self.blocked:
+            return [[(c, r) for r in pixels[at : at + CHAINED]] for c in vectors for at in pixels[::CHAINED]]
+        return [[(c, r) for c in vectors[at : at + CHAINED]] for r in pixels for at in vectors[::CHAINED]]
+
+    def deliver_together(self, task: TileTask, start: Expr, chosen: list[tuple[int, int, Any]]) -> None:
+        """Finishes some vectors of results at once, of one vector's pixels or of one pixel's vectors."""
+        emitter, lanes = self.emitter, self.lanes
+        (vector, first, _), sums = chosen[0], emitter.scratch(len(chosen) * lanes)
+        for number, (_, _, held) in enumerate(chosen):
+            with emitter.vector(lanes) as lane:
+                emitter.put(sums, number * lanes + lane, held[lane])
+        with emitter.vector(len(chosen) * lanes) as lane:
+            column = (task.panel * self.vectors + vector) * lanes + (lane % lanes if self.blocked else lane)
+            pixel = task.window.result(start + first + (lane // lanes if self.blocked else 0))
+            index = self.form.out_index(task.batch, task.row, pixel, emitter.simplify(column))
+            self.finish(tuple(emitter.simplify(part) for part in index), sums[lane])
 
     def held(self, task: TileTask, run: Run) -> list[tuple[int, int, Any]]:
         """(vector, pixel, its accumulator) of a tile."""
@@ -366,30 +397,4 @@ class ContractionEmitter:
             pack: Callable[..., np.ndarray] = partial(pack_weights, form=form, shape=shape)
             name = "_".join(map(str, (f"weights{form.w}", *shape))) + form.packing
             return self.scope.declare_constant(name, lambda c: pack(c[place]), shape, "float32")
-        return self.pack_at_run_time(shape)
-
-    def pack_at_run_time(self, shape: tuple[int, ...]) -> Array:
-        """Copies a computed right-hand side into panels, zero beyond its edges."""
-        emitter, form = self.emitter, self.form
-        array = Array(emitter.scratch(prod(shape)), shape, "float32")
-        batches, panels, blocks, taps, block, width = shape
-        with emitter.parallel(batches * panels) as task:
-            batch = delinear(task // panels, form.weight_batch)
-            panel = task % panels
-            with emitter.serial(blocks * taps * block) as k:
-                depth = emitter.simplify(k // (taps * block) * block + k % block)
-                tap = emitter.simplify(k // block % taps)
-                with emitter.vector(width) as lane:
-                    column = panel * width + lane
-                    index = form.w_index(batch, tap, depth, column)
-                    value = self.scope.read_alone(form.w, tuple(emitter.simplify(part) for part in index))
-                    inside = []
-                    if panels * width > form.columns:
-                        inside.append(column < form.columns)
-                    if blocks * block > form.depth:
-                        inside.append(depth < form.depth)
-                    if inside:
-                        condition = inside[0] if len(inside) == 1 else tirx.all(*inside)
-                        value = tirx.if_then_else(condition, value, const(0.0, "float32"))
-                    emitter.put(array.buffer, (task * blocks * taps * block + k) * width + lane, value)
-        return array
+        return packed_at_run_time(self.scope, form, shape)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,9 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as builder
 
 from autofuse.kernels.families.contraction.form import Contraction
-from autofuse.kernels.tir.emit import Emitter, Expr
+from autofuse.kernels.nest.evaluate import Scope
+from autofuse.kernels.tir.emit import Array, Emitter, Expr, const
+from autofuse.kernels.tir.offsets import delinear
 
 LINE = 16
 """Numbers in a line of a cache (64 bytes)."""
@@ -34,6 +37,33 @@ def pack_weights(weights: np.ndarray, form: Contraction, shape: tuple[int, ...])
     padded[:, : form.columns, : form.depth, :] = canonical.reshape(batches, form.columns, form.depth, taps)
     parts = padded.reshape(batches, panels, width, blocks, block, taps)
     return np.ascontiguousarray(parts.transpose(0, 1, 3, 5, 4, 2))
+
+
+def packed_at_run_time(scope: Scope, form: Contraction, shape: tuple[int, ...]) -> Array:
+    """A computed right-hand side copied into panels of `shape`, zero beyond its edges."""
+    emitter = scope.emitter
+    array = Array(emitter.scratch(prod(shape)), shape, "float32")
+    batches, panels, blocks, taps, block, width = shape
+    with emitter.parallel(batches * panels) as task:
+        batch = delinear(task // panels, form.weight_batch)
+        panel = task % panels
+        with emitter.serial(blocks * taps * block) as k:
+            depth = emitter.simplify(k // (taps * block) * block + k % block)
+            tap = emitter.simplify(k // block % taps)
+            with emitter.vector(width) as lane:
+                column = panel * width + lane
+                index = form.w_index(batch, tap, depth, column)
+                value = scope.read_alone(form.w, tuple(emitter.simplify(part) for part in index))
+                inside = []
+                if panels * width > form.columns:
+                    inside.append(column < form.columns)
+                if blocks * block > form.depth:
+                    inside.append(depth < form.depth)
+                if inside:
+                    condition = inside[0] if len(inside) == 1 else tirx.all(*inside)
+                    value = tirx.if_then_else(condition, value, const(0.0, "float32"))
+                emitter.put(array.buffer, (task * blocks * taps * block + k) * width + lane, value)
+    return array
 
 
 @dataclass(frozen=True)

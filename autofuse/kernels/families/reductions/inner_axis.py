@@ -7,15 +7,20 @@ from math import prod
 
 from tvm import tirx
 
+from autofuse.kernels.families.elementwise import is_long
 from autofuse.kernels.families.reductions.last_axis import row_axis
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
-from autofuse.kernels.nest.tiles import MIN_TASK_ELEMENTS, divisor_near
+from autofuse.kernels.nest.tiles import MIN_TASK_ELEMENTS, divisor_near, spans
 from autofuse.kernels.tir.emit import Emitter, Expr, Index, const
 from autofuse.kernels.tir.math import exp_below, log
 from autofuse.kernels.tir.offsets import delinear
 
 Knobs = Mapping[str, int | str]
+CHAINED = 4
+"""Vectors of columns that are worked on at once."""
+HELD_BYTES = 16 << 10
+"""Bytes of elements that they hold between the passes."""
 
 
 class InnerAxisEmitter:
@@ -29,12 +34,16 @@ class InnerAxisEmitter:
         self.outer, self.count, self.inner = nest.space[:axis], nest.space[axis], nest.space[axis + 1 :]
 
     def emit(self) -> None:
-        """Emits the whole nest: whole vectors of columns, then the columns that fill none."""
-        lanes = self.emitter.lanes
-        full, rest = divmod(prod(self.inner), lanes)
-        for first, vectors, width in ((0, full, lanes), (full * lanes, 1, rest)):
-            if vectors and width:
-                self.vectors(first, vectors, width)
+        """Emits the whole nest: whole vectors of columns, then the columns that fill none.
+
+        Where a chain of functions stands before or behind the softmax, several vectors side by side (see the
+        elementwise family), as many as the first cache holds.
+        """
+        lanes, total = self.emitter.lanes, prod(self.inner)
+        held = min(CHAINED, max(1, HELD_BYTES // (4 * self.count * lanes)))
+        wide = lanes * (held if is_long(self.scope.workload) else 1)
+        for first, vectors, width in spans(total, wide, lanes, total % lanes):
+            self.vectors(first, vectors, width)
 
     def vectors(self, first: int, vectors: int, width: int) -> None:
         """`vectors` vectors of `width` columns each, from column `first` on."""

@@ -8,9 +8,10 @@ from typing import Any
 
 from tvm import tirx
 
+from autofuse.kernels.families.elementwise import ends_in_chain
 from autofuse.kernels.nest.evaluate import Scope, broadcast
 from autofuse.kernels.nest.nest import Nest
-from autofuse.kernels.nest.tiles import MIN_TASK_ELEMENTS, divisor_near
+from autofuse.kernels.nest.tiles import MIN_TASK_ELEMENTS, divisor_near, spans
 from autofuse.kernels.tir.emit import Emitter, Expr, Index, const
 from autofuse.kernels.tir.math import exp_below, log
 from autofuse.kernels.tir.offsets import delinear
@@ -20,6 +21,8 @@ Knobs = Mapping[str, int | str]
 Element = Callable[[int, Expr], Expr]
 Fold = Callable[[Expr, Expr], Expr]
 
+CHAINED = 8
+"""Vectors that are finished side by side where a chain of functions does it."""
 CHAINS = 4
 """Independent partial results that hide the latency of a fold, over all rows of a block."""
 
@@ -71,7 +74,7 @@ class LastAxisEmitter:
             held = Rows(self, width)
             with emitter.serial(per_task) as step:
                 start = first + (task * per_task + step) * width
-                held.run([self.outer_index(emitter.simplify(start + row)) for row in range(width)])
+                held.run([self.outer_index(emitter.simplify(start + row)) for row in range(width)], start)
 
     def outer_index(self, row: Expr) -> Index:
         """Logical index of row number `row`, without the dimensions inside it."""
@@ -88,14 +91,17 @@ class Rows:
         self.chains = max(1, min(CHAINS // width, self.count // self.lanes))
         # Values are kept in the result where it is written as it is: its lines are fetched while exp is computed.
         self.result = self.scope.arrays[self.nest.start] if self.nest.stores == [self.nest.start] else None
-        keeps = self.copied or self.operator.op_type == "Softmax"
+        self.chained = ends_in_chain(family.scope.workload, family.nest)
+        keeps = self.copied or self.operator.op_type == "Softmax" or self.chained
         self.row: Any = self.emitter.scratch(width * self.count) if keeps and self.result is None else None
         self.partial = self.emitter.scratch(width * self.chains * self.lanes)
         self.outer: Sequence[Index] = ()
+        self.start: Expr | None = None
 
-    def run(self, outer: Sequence[Index]) -> None:
-        """Reads the rows at `outer`, normalises them, finishes them."""
-        self.outer = outer
+    def run(self, outer: Sequence[Index], start: Expr | None = None) -> None:
+        """Reads the rows at `outer`, normalises them, finishes them. `start`: number of the first, where the others
+        follow it."""
+        self.outer, self.start = outer, start
         {"LayerNormalization": self.layer, "RMSNormalization": self.root_mean_square}.get(
             self.operator.op_type, self.softmax
         )()
@@ -187,11 +193,30 @@ class Rows:
 
     def finish(self, element: Element) -> None:
         """The epilogue on element(row, k) of every row."""
+        if self.chained and self.start is not None:
+            self.finish_chain(element, self.start * self.count)
+            return
         for k, width in self.vectors():
             for row in range(self.width):
                 with self.emitter.vector(width) as lane, self.scope.point():
                     position = self.emitter.simplify(k + lane)
                     self.scope.finish(self.nest, self.index(row, position), element(row, position))
+
+    def finish_chain(self, element: Element, begin: Expr) -> None:
+        """As `finish`, several vectors side by side, across the ends of rows (see the elementwise family); `begin`: the
+        number of the first element."""
+        emitter, shape = self.emitter, self.scope.shape(self.nest.start)
+        for k, width in self.vectors():
+            for row in range(self.width):
+                with emitter.vector(width) as lane, self.scope.point():
+                    position = emitter.simplify(k + lane)
+                    emitter.put(self.row, row * self.count + position, element(row, position))
+        total = self.width * self.count
+        for first, steps, wide in spans(total, CHAINED * self.lanes, self.lanes, total % self.lanes):
+            with emitter.serial(steps) as step, emitter.vector(wide) as lane:
+                place = emitter.simplify(first + step * wide + lane)
+                index = tuple(emitter.simplify(part) for part in delinear(begin + place, shape))
+                self.scope.finish(self.nest, index, self.row[place])
 
     def vectors(self) -> Iterator[tuple[Expr, int]]:
         """(first element, lanes) of the vectors of a row: whole ones in a loop, the rest by itself."""

@@ -14,6 +14,7 @@ import numpy as np
 from tvm import tirx
 
 from autofuse.kernels.families.contraction.form import Convolution, contraction_form
+from autofuse.kernels.families.elementwise import ends_in_chain
 from autofuse.kernels.families.windows import convolution_windows
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
@@ -58,6 +59,8 @@ class WindowedEmitter:
         self.blocks = -(-self.channels // self.lanes)
         self.outer = self.windows[:-1]
         self.taps = prod(window.kernel for window in self.windows)
+        # Of a chain of functions all pixels of a tile are computed side by side: see the elementwise family.
+        self.chained = ends_in_chain(scope.workload, nest) and scope.lanes_together(nest, self.lanes) == self.lanes
 
     def emit(self) -> None:
         """Emits the whole nest."""
@@ -110,13 +113,25 @@ class WindowedEmitter:
                 emitter.put(site.accumulators, r * self.lanes + lane, self.initial)
         if site.run.reads(site.window):
             self.reduce(site)
+        together = self.chained and site.lanes == self.lanes
         for r in range(site.run.width):
             with emitter.vector(site.lanes) as lane:
                 channel = emitter.simplify(site.block * self.lanes + lane)
-                value = self.result(site, r, channel, site.accumulators[r * self.lanes + lane])
-                pixel = emitter.simplify(site.window.result(site.start + r))
-                spatial = (*site.row[: len(self.outer)], pixel)
-                self.scope.finish(self.nest, (site.image, channel, *spatial), value)
+                place = r * self.lanes + lane
+                value = self.result(site, r, channel, site.accumulators[place])
+                if together:
+                    emitter.put(site.accumulators, place, value)
+                else:
+                    self.finish(site, r, channel, value)
+        if together:
+            with emitter.vector(site.run.width * self.lanes) as lane:
+                channel = emitter.simplify(site.block * self.lanes + lane % self.lanes)
+                self.finish(site, lane // self.lanes, channel, site.accumulators[lane])
+
+    def finish(self, site: TilePlace, r: Expr, channel: Expr, value: Expr) -> None:
+        """The epilogue on the result of pixel `r` of a tile."""
+        pixel = self.emitter.simplify(site.window.result(site.start + r))
+        self.scope.finish(self.nest, (site.image, channel, *site.row[: len(self.outer)], pixel), value)
 
     def reduce(self, site: TilePlace) -> None:
         """Outer taps in loops that skip the padding, the taps of the row unrolled unless they are many."""

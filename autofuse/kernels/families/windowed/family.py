@@ -13,7 +13,7 @@ from autofuse.kernels.families.windowed.direct import (
     MaxPoolEmitter,
     WindowedEmitter,
 )
-from autofuse.kernels.families.windowed.pixel_lanes import DepthwiseRowsEmitter, rows_refusal
+from autofuse.kernels.families.windowed.pixel_lanes import ROWS, rows_refusal
 from autofuse.kernels.families.windows import CONVOLUTIONS, convolution_windows, is_depthwise, window_refusal
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
@@ -38,7 +38,7 @@ class Windowed(Family):
     knobs: ClassVar[Declared] = {
         "algorithm": Knob(
             ("direct", "pixel_lanes"),
-            "with the lanes over channels, or over pixels (depthwise convolutions of stride 1, between maps in rows)",
+            "with the lanes over channels, or over pixels (windows of stride 1, between maps in rows)",
         ),
         "pixels": Knob((4, 8, 7, 2), "neighbouring results held in registers", tile=True),
         "rows_per_task": Knob((0, 7, 14, 4), "rows of results a parallel task computes (0: all)"),
@@ -76,7 +76,7 @@ class Windowed(Family):
         """See Family."""
         assert isinstance(unit, Nest) and unit.anchor is not None
         if knob == "algorithm":
-            able = self._has_pixel_lanes(case.workload, unit)
+            able = _has_pixel_lanes(case.workload, unit)
             return [value for value in values if able or value == "direct"]
         windows = convolution_windows(case.workload, unit.anchor)
         return up_to(values, longest_row(windows) if knob == "pixels" else prod(w.outputs for w in windows[:-1]))
@@ -86,7 +86,9 @@ class Windowed(Family):
         algorithm = self.full("algorithm")
         if "pixel_lanes" not in case.knobs.get(algorithm, ()):
             return found
-        nests = [nest for nest in case.nests if self.takes(case.workload, nest) and self.kind(nest) == DEPTHWISE]
+        nests = [
+            nest for nest in case.nests if self.takes(case.workload, nest) and _has_pixel_lanes(case.workload, nest)
+        ]
         filled = all(nest.space[-1] * SPLINTER >= case.target.lanes for nest in nests)
         turned = any(operator.op_type == "Transpose" for operator in case.workload.operators)
         place = 0 if filled and not turned else 1
@@ -96,8 +98,9 @@ class Windowed(Family):
         """See Family."""
         assert isinstance(unit, Nest)
         knobs = self.chosen(schedule)
-        if knobs["algorithm"] == "pixel_lanes" and self._has_pixel_lanes(scope.workload, unit):
-            DepthwiseRowsEmitter(scope, unit, knobs).emit()
+        if knobs["algorithm"] == "pixel_lanes" and _has_pixel_lanes(scope.workload, unit):
+            assert unit.anchor is not None
+            ROWS[unit.anchor.op_type](scope, unit, knobs).emit()
         else:
             self.by_channels(scope, unit, schedule).emit()
 
@@ -105,9 +108,9 @@ class Windowed(Family):
         """What emits a nest with its lanes over channels."""
         return EMITTERS[self.kind(nest)](scope, nest, self.chosen(schedule))
 
-    def _has_pixel_lanes(self, workload: Workload, nest: Nest) -> bool:
-        assert nest.anchor is not None
-        return self.kind(nest) == DEPTHWISE and rows_refusal(workload, nest.anchor) is None
+
+def _has_pixel_lanes(workload: Workload, nest: Nest) -> bool:
+    return nest.anchor is not None and rows_refusal(workload, nest.anchor) is None
 
 
 WINDOWED = Windowed()

@@ -1,4 +1,4 @@
-"""Depthwise convolution between maps in rows of pixels: the lanes run over pixels.
+"""Depthwise convolutions and pools between maps in rows of pixels: the lanes run over pixels.
 
 A channel's rows are copied side by side with their padding; then a tap is one shift of all of them, whatever their
 width, and what falls on the padding is computed for nothing.
@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from itertools import product
 
+from tvm import tirx
+
+from autofuse.kernels.families.elementwise import is_long
 from autofuse.kernels.families.windows import convolution_windows
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
-from autofuse.kernels.nest.tiles import divisor_near
+from autofuse.kernels.nest.tiles import divisor_near, spans
 from autofuse.kernels.tir.emit import Emitter, Expr, Index, const
 from autofuse.kernels.tir.offsets import delinear
 from autofuse.kernels.workload.workload import Workload, WorkloadOperator
@@ -21,10 +24,17 @@ UNROLLED = 25
 """Taps that are unrolled; of more, those of a row, if these are no more. So many columns of padding are, too."""
 
 
+CHAINED = 4
+"""Vectors side by side in a chain of functions before or behind the windows; see the elementwise family."""
+
+
 def rows_refusal(workload: Workload, operator: WorkloadOperator) -> str | None:
-    """Why the lanes of a depthwise convolution cannot run over pixels (None: they may)."""
-    if operator.op_type != "Conv" or len(workload.values[operator.inputs[0]].shape) != 4:
-        return "it is no convolution of images"
+    """Why the lanes of a depthwise convolution or of a pool cannot run over pixels (None: they may)."""
+    x = workload.values[operator.inputs[0]]
+    if operator.op_type not in ROWS or len(x.shape) != 4:
+        return "it is no convolution or pool of images"
+    if x.dtype != "float32":
+        return "it is not of float32"
     if any(value.block for value in workload.values):
         return "maps lie in blocks of channels"
     if any(window.stride != 1 for window in convolution_windows(workload, operator)):
@@ -32,17 +42,20 @@ def rows_refusal(workload: Workload, operator: WorkloadOperator) -> str | None:
     return None
 
 
-class DepthwiseRowsEmitter:
-    """Emits one nest; `pixels`: vectors of neighbouring results in registers."""
+class RowsEmitter:
+    """Emits one nest; `pixels`: vectors of neighbouring results in registers. Subclasses say what a tap does."""
+
+    nothing = 0.0
+    """What a result starts at, and what the padding holds."""
 
     def __init__(self, scope: Scope, nest: Nest, knobs: Mapping[str, int | str]) -> None:
         assert nest.anchor is not None
-        self.scope, self.nest = scope, nest
+        self.scope, self.nest, self.operator = scope, nest, nest.anchor
         self.emitter: Emitter = scope.emitter
         self.lanes = self.emitter.target.lanes
+        self.beside = CHAINED if is_long(scope.workload) else 1
         self.high, self.wide = convolution_windows(scope.workload, nest.anchor)
-        self.x, self.w = nest.anchor.inputs[:2]
-        self.bias = nest.anchor.inputs[2] if len(nest.anchor.inputs) > 2 else -1
+        self.x = nest.anchor.inputs[0]
         self.images, self.channels = nest.space[:2]
         self.multiplier = self.channels // scope.shape(self.x)[1]
         self.rows = divisor_near(self.high.outputs, int(knobs["rows_per_task"]))
@@ -72,7 +85,7 @@ class DepthwiseRowsEmitter:
 
     def copy_row(self, place: Index, row: Expr, padded: Expr) -> None:
         """A row of the input between its padding; one that is padding itself is zero."""
-        emitter, zero = self.emitter, const(0.0, "float32")
+        emitter, empty = self.emitter, const(self.nothing, "float32")
         image, channel, first = place
         at, y = emitter.simplify(row * self.width), emitter.simplify(first + row - self.high.pad_begin)
 
@@ -84,13 +97,13 @@ class DepthwiseRowsEmitter:
 
         def nothing(start: Expr, width: int) -> None:
             with emitter.vector(width) as lane:
-                emitter.put(padded, at + start + lane, zero)
+                emitter.put(padded, at + start + lane, empty)
 
         begin, end = self.wide.pad_begin, self.wide.pad_begin + self.wide.size
         with emitter.when(y >= 0), emitter.when(y < self.high.size):
             if self.width - self.wide.size <= UNROLLED:
                 for column in (*range(begin), *range(end, self.width)):
-                    emitter.put(padded, at + column, zero)
+                    emitter.put(padded, at + column, empty)
             else:
                 self.over(begin, nothing)
                 self.over(self.width - end, lambda start, width: nothing(end + start, width))
@@ -100,13 +113,11 @@ class DepthwiseRowsEmitter:
                 self.over(self.width, nothing)
 
     def over(self, width: int, visit: Callable[[Expr, int], None]) -> None:
-        """Calls `visit` with each vector of a row: where it starts, and how many pixels it has."""
-        whole, rest = divmod(width, self.lanes)
-        if whole:
-            with self.emitter.serial(whole) as number:
-                visit(self.emitter.simplify(number * self.lanes), self.lanes)
-        if rest:
-            visit(whole * self.lanes, rest)
+        """Calls `visit` with each vector of a row (of a chain: with several): where it starts, and its pixels."""
+        lanes = self.lanes * self.beside
+        for first, count, pixels in spans(width, lanes, width % lanes):
+            with self.emitter.serial(count) as number:
+                visit(self.emitter.simplify(first + number * pixels), pixels)
 
     def tile(self, channel: Expr, first: Expr, padded: Expr, sums: Expr) -> None:
         """Some vectors of results, of all rows side by side: every tap, shifted."""
@@ -114,15 +125,14 @@ class DepthwiseRowsEmitter:
         totals = emitter.registers(self.together, lanes)
         for total in totals:
             with emitter.vector(lanes) as lane:
-                emitter.put(total, lane, const(0.0, "float32"))
+                emitter.put(total, lane, const(self.nothing, "float32"))
 
         def take(i: Expr, j: Expr) -> None:
             shift = emitter.simplify(i * self.high.dilation * self.width + j * self.wide.dilation)
             for number, total in enumerate(totals):
                 with emitter.vector(lanes) as lane, self.scope.point():
-                    weight = self.scope.read(self.w, (channel, 0, i, j))
                     x = padded[emitter.simplify(first + number * lanes + shift + lane)]
-                    emitter.put(total, lane, total[lane] + x * weight)
+                    emitter.put(total, lane, self.combine(total[lane], x, (channel, 0, i, j)))
 
         if self.high.taps * self.wide.taps <= UNROLLED:
             for i, j in product(range(self.high.taps), range(self.wide.taps)):
@@ -146,10 +156,67 @@ class DepthwiseRowsEmitter:
 
         def pixels(start: Expr, width: int) -> None:
             with emitter.vector(width) as lane:
-                value = sums[emitter.simplify(row * self.width + start + lane)]
-                if self.bias >= 0:
-                    value = value + self.scope.read(self.bias, (channel,))
                 index = (image, channel, emitter.simplify(first + row), emitter.simplify(start + lane))
+                value = self.result(sums[emitter.simplify(row * self.width + start + lane)], index)
                 self.scope.finish(self.nest, index, value)
 
         self.over(self.wide.outputs, pixels)
+
+    def combine(self, total: Expr, x: Expr, weight: Index) -> Expr:
+        """The sum, or what stands for it, after one more element; `weight`: index of the tap's."""
+        raise NotImplementedError
+
+    def result(self, total: Expr, index: Index) -> Expr:
+        """The operator's result at an index, from what its taps made."""
+        del index
+        return total
+
+
+class DepthwiseRowsEmitter(RowsEmitter):
+    """A convolution of one input channel a group."""
+
+    def combine(self, total: Expr, x: Expr, weight: Index) -> Expr:
+        """See RowsEmitter."""
+        return total + x * self.scope.read(self.operator.inputs[1], weight)
+
+    def result(self, total: Expr, index: Index) -> Expr:
+        """See RowsEmitter: plus the bias."""
+        bias = self.operator.inputs[2] if len(self.operator.inputs) > 2 else -1
+        return total + self.scope.read(bias, (index[1],)) if bias >= 0 else total
+
+
+class MaxPoolRowsEmitter(RowsEmitter):
+    """MaxPool: padding never wins."""
+
+    nothing = float("-inf")
+
+    def combine(self, total: Expr, x: Expr, weight: Index) -> Expr:
+        """See RowsEmitter."""
+        return tirx.Max(total, x)
+
+
+class AveragePoolRowsEmitter(RowsEmitter):
+    """AveragePool: divides by the real elements of the window, or by all of them (`count_include_pad`)."""
+
+    def combine(self, total: Expr, x: Expr, weight: Index) -> Expr:
+        """See RowsEmitter."""
+        return total + x
+
+    def result(self, total: Expr, index: Index) -> Expr:
+        """See RowsEmitter."""
+        padded = self.operator.attribute("count_include_pad", 0)
+        count: Expr = 1
+        for window, position in zip((self.high, self.wide), index[2:], strict=True):
+            low, high = (0, window.covered(position)) if padded else window.tap_range(position)
+            count = count * (high - low)
+        if isinstance(count, int):
+            return total * const(1.0 / count, "float32")
+        return total / tirx.Cast("float32", self.emitter.simplify(count))
+
+
+ROWS: Mapping[str, type[RowsEmitter]] = {
+    "Conv": DepthwiseRowsEmitter,
+    "MaxPool": MaxPoolRowsEmitter,
+    "AveragePool": AveragePoolRowsEmitter,
+}
+"""What emits an operator whose lanes run over pixels."""
