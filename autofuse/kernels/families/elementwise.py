@@ -156,9 +156,9 @@ def is_long(workload: Workload) -> bool:
     return sum(operator.op_type in EXPENSIVE for operator in workload.operators) > 1
 
 
-def ends_in_chain(workload: Workload, nest: Nest) -> bool:
+def ends_in_chain(nest: Nest) -> bool:
     """Whether functions that wait for one another stand behind the anchor of a nest."""
-    return is_long(workload) and any(operator.op_type in EXPENSIVE for operator, _ in nest.epilogue)
+    return sum(operator.op_type in EXPENSIVE for operator, _ in nest.epilogue) > 1
 
 
 class Elementwise(Family):

@@ -85,7 +85,7 @@ class ContractionEmitter:
         self.all_rows = divisor_near(prod(form.rows), int(knobs["rows_per_task"])) == prod(form.rows)
         self.copy: Any = None
         self.blocked = any(scope.arrays[value].block for value in nest.stores if value in scope.arrays)
-        self.chained = ends_in_chain(scope.workload, nest) and self.together == self.lanes
+        self.chained = ends_in_chain(nest) and self.together == self.lanes
 
     def emit(self) -> None:
         """Emits the whole nest."""

@@ -91,7 +91,7 @@ class Rows:
         self.chains = max(1, min(CHAINS // width, self.count // self.lanes))
         # Values are kept in the result where it is written as it is: its lines are fetched while exp is computed.
         self.result = self.scope.arrays[self.nest.start] if self.nest.stores == [self.nest.start] else None
-        self.chained = ends_in_chain(family.scope.workload, family.nest)
+        self.chained = ends_in_chain(family.nest)
         keeps = self.copied or self.operator.op_type == "Softmax" or self.chained
         self.row: Any = self.emitter.scratch(width * self.count) if keeps and self.result is None else None
         self.partial = self.emitter.scratch(width * self.chains * self.lanes)

@@ -60,7 +60,7 @@ class WindowedEmitter:
         self.outer = self.windows[:-1]
         self.taps = prod(window.kernel for window in self.windows)
         # Of a chain of functions all pixels of a tile are computed side by side: see the elementwise family.
-        self.chained = ends_in_chain(scope.workload, nest) and scope.lanes_together(nest, self.lanes) == self.lanes
+        self.chained = ends_in_chain(nest) and scope.lanes_together(nest, self.lanes) == self.lanes
 
     def emit(self) -> None:
         """Emits the whole nest."""
