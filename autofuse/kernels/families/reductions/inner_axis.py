@@ -42,7 +42,7 @@ class InnerAxisEmitter:
         lanes, total = self.emitter.lanes, prod(self.inner)
         held = min(CHAINED, max(1, HELD_BYTES // (4 * self.count * lanes)))
         wide = lanes * (held if is_long(self.scope.workload) else 1)
-        for first, vectors, width in spans(total, wide, lanes, total % lanes):
+        for first, vectors, width in spans(total, wide, total % wide // lanes * lanes, total % lanes):
             self.vectors(first, vectors, width)
 
     def vectors(self, first: int, vectors: int, width: int) -> None:

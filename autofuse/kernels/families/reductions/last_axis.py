@@ -10,7 +10,7 @@ from tvm import tirx
 
 from autofuse.kernels.families.elementwise import ends_in_chain
 from autofuse.kernels.nest.evaluate import Scope, broadcast
-from autofuse.kernels.nest.nest import Nest
+from autofuse.kernels.nest.nest import FORWARD, Nest
 from autofuse.kernels.nest.tiles import MIN_TASK_ELEMENTS, divisor_near, spans
 from autofuse.kernels.tir.emit import Emitter, Expr, Index, const
 from autofuse.kernels.tir.math import exp_below, log
@@ -211,12 +211,16 @@ class Rows:
                 with emitter.vector(width) as lane, self.scope.point():
                     position = emitter.simplify(k + lane)
                     emitter.put(self.row, row * self.count + position, element(row, position))
-        total = self.width * self.count
-        for first, steps, wide in spans(total, CHAINED * self.lanes, self.lanes, total % self.lanes):
-            with emitter.serial(steps) as step, emitter.vector(wide) as lane:
-                place = emitter.simplify(first + step * wide + lane)
-                index = tuple(emitter.simplify(part) for part in delinear(begin + place, shape))
-                self.scope.finish(self.nest, index, self.row[place])
+        # Where results are moved, neighbours across the ends of rows may lie apart.
+        moved = any(operator.op_type in FORWARD for operator, _ in self.nest.epilogue)
+        size, lines = (self.count, self.width) if moved else (self.count * self.width, 1)
+        widest = CHAINED * self.lanes
+        for line in range(lines):
+            for first, steps, wide in spans(size, widest, size % widest // self.lanes * self.lanes, size % self.lanes):
+                with emitter.serial(steps) as step, emitter.vector(wide) as lane:
+                    place = emitter.simplify(line * size + first + step * wide + lane)
+                    index = tuple(emitter.simplify(part) for part in delinear(begin + place, shape))
+                    self.scope.finish(self.nest, index, self.row[place])
 
     def vectors(self) -> Iterator[tuple[Expr, int]]:
         """(first element, lanes) of the vectors of a row: whole ones in a loop, the rest by itself."""
