@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from autofuse.search.budget.time_budget import LINK_S, LINKED_KERNEL_S
+from autofuse.search.budget.time_budget import LINK_S, LINKED_KERNEL_S, race_until_decided_s
 from autofuse.search.finals.finale import OBJECTS, UNTRIED, Estimates, Opening, wishes
 from autofuse.search.schedules.evidence import ENOUGH_TO_TELL, Counts, SearchEvidence
 
@@ -129,3 +130,13 @@ def test_a_fixed_plan_that_a_short_search_has_not_come_to_is_raced_where_few_ker
     standing: Any = SimpleNamespace(evidence=evidence, plans=lambda: plans, previous="", best=plans["default"])
     found = list(wishes(standing))
     assert ("always" in found) == raced and found[0] == "default" and "none" in found
+
+
+@pytest.mark.parametrize(
+    ("race_s", "left_s", "most_s"),
+    [(6.0, 100.0, 30.0), (6.0, 12.0, 12.0), (6.0, 0.0, 1.0), (12.0, math.inf, 40.0), (40.0, math.inf, 40.0)],
+)
+def test_a_race_lasts_until_it_is_decided_but_not_long_beyond_a_job_without_a_budget_of_time(
+    race_s: float, left_s: float, most_s: float
+) -> None:
+    assert race_until_decided_s(race_s, left_s) == most_s

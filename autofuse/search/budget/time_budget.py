@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from autofuse.fusion.plan import NO_LIMITS, ScheduleLimits
 from autofuse.values.names import NO_FUSION, TVM_PARTITION
 
@@ -79,7 +81,7 @@ RECORD_S = 1.0
 COMPOSE_S = 10.0
 """Seconds for composing the best plan of all groups before the finalists are built, at most."""
 MOST_RACE = 5.0
-"""A race that is not decided goes on for so many times the seconds that it was given, while the budget lasts."""
+"""A race that is not decided goes on for so many times the seconds that it was given, while a budget of time lasts."""
 LEAST_RACE_S, LEAST_TURN_S = 6.0, 0.5
 """The shortest race that says anything: less where few finalists, with so many seconds for each, take turns in it."""
 QUIET, QUIET_RACE = 0.25, 0.3
@@ -102,6 +104,16 @@ def finals_seconds(budget_s: float | None) -> float:
     if budget_s is None:
         return FINALS_UNBOUNDED_S
     return max(min(FINALS_MIN_S, budget_s / 3), budget_s * FINALS_SHARE / 2)
+
+
+def race_until_decided_s(race_s: float, left_s: float) -> float:
+    """Seconds that a race which was given `race_s` may take until it is decided, with `left_s` seconds left.
+
+    Where no budget of time ends it (that of a number of trials), it gets what such a job keeps for its finalists.
+    """
+    if math.isinf(left_s):
+        return max(race_s, FINALS_UNBOUNDED_S)
+    return min(MOST_RACE * race_s, max(1.0, left_s))
 
 
 def alone_race_seconds(budget_s: float | None) -> float:

@@ -15,7 +15,7 @@ from autofuse.measure.networks.bench import OUT_OF_TIME, Contender, ContenderRes
 from autofuse.measure.networks.judgement import difference, judged
 from autofuse.measure.networks.libraries import NO_TIME, Model, Order, build_libraries
 from autofuse.search.budget.budget import Budget
-from autofuse.search.budget.time_budget import MOST_RACE
+from autofuse.search.budget.time_budget import race_until_decided_s
 from autofuse.search.finals.finale import OBJECTS, Estimates, Finale, complexity, preferred, schedules_of
 from autofuse.search.finals.learning import learn
 from autofuse.search.finals.numerical_gate import tiles_taken
@@ -90,7 +90,7 @@ def race_whole(
     inputs = generate_inputs(evidence.graph, evidence.seed)
     expected = [lab.reference.array(name) for name in evidence.graph.outputs]
     race_budget = _for_the_race(finals.estimates, len(contenders), budget)
-    seconds = min(MOST_RACE * race_s, max(1.0, race_budget.left()))  # it ends when the question is decided
+    seconds = race_until_decided_s(race_s, race_budget.left())
     results = lab.runner.race(contenders, inputs, seconds, expected=expected, left=race_budget.left)
     return judged(results, evidence.graph, inputs), problems
 
