@@ -11,10 +11,10 @@ from itertools import product
 
 from tvm import tirx
 
-from autofuse.kernels.families.elementwise import is_long
+from autofuse.kernels.families.elementwise import ends_in_chain, is_long
 from autofuse.kernels.families.windows import convolution_windows
 from autofuse.kernels.nest.evaluate import Scope
-from autofuse.kernels.nest.nest import Nest
+from autofuse.kernels.nest.nest import FORWARD, Nest
 from autofuse.kernels.nest.tiles import divisor_near, spans
 from autofuse.kernels.tir.emit import Emitter, Expr, Index, const
 from autofuse.kernels.tir.offsets import delinear
@@ -24,8 +24,8 @@ UNROLLED = 25
 """Taps that are unrolled; of more, those of a row, if these are no more. So many columns of padding are, too."""
 
 
-CHAINED = 4
-"""Vectors side by side in a chain of functions before or behind the windows; see the elementwise family."""
+CHAINED, JOINED = 4, 8
+"""Vectors side by side in a chain of functions within a row, and across rows; see the elementwise family."""
 
 
 def rows_refusal(workload: Workload, operator: WorkloadOperator) -> str | None:
@@ -54,6 +54,8 @@ class RowsEmitter:
         self.emitter: Emitter = scope.emitter
         self.lanes = self.emitter.target.lanes
         self.beside = CHAINED if is_long(scope.workload) else 1
+        # A chain of functions runs across the ends of rows, unless its results are moved, which may part neighbours.
+        self.joined = ends_in_chain(nest) and not any(operator.op_type in FORWARD for operator, _ in nest.epilogue)
         self.high, self.wide = convolution_windows(scope.workload, nest.anchor)
         self.x = nest.anchor.inputs[0]
         self.images, self.channels = nest.space[:2]
@@ -80,6 +82,9 @@ class RowsEmitter:
                 self.copy_row(place, row, padded)
             with emitter.serial(self.tiles) as tile:
                 self.tile(place[1], emitter.simplify(tile * self.together * self.lanes), padded, sums)
+            if self.joined:
+                self.finish_chain(place, sums)
+                return
             with emitter.serial(self.rows) as row:
                 self.finish_row(place, row, sums)
 
@@ -161,6 +166,29 @@ class RowsEmitter:
                 self.scope.finish(self.nest, index, value)
 
         self.over(self.wide.outputs, pixels)
+
+    def finish_chain(self, place: Index, sums: Expr) -> None:
+        """Epilogue of all rows of results, in steps of several vectors: see the elementwise family."""
+        emitter, across = self.emitter, self.wide.outputs
+        image, channel, first = place
+        total, widest = self.rows * across, JOINED * self.lanes
+        results = emitter.scratch(total)
+
+        def index(row: Expr, column: Expr) -> Index:
+            return image, channel, emitter.simplify(first + row), emitter.simplify(column)
+
+        with emitter.serial(self.rows) as row:
+
+            def keep(start: Expr, width: int) -> None:
+                with emitter.vector(width) as lane:
+                    held = sums[emitter.simplify(row * self.width + start + lane)]
+                    emitter.put(results, row * across + start + lane, self.result(held, index(row, start + lane)))
+
+            self.over(across, keep)
+        for begin, steps, wide in spans(total, widest, total % widest // self.lanes * self.lanes, total % self.lanes):
+            with emitter.serial(steps) as step, emitter.vector(wide) as lane:
+                at = emitter.simplify(begin + step * wide + lane)
+                self.scope.finish(self.nest, index(at // across, at % across), results[at])
 
     def combine(self, total: Expr, x: Expr, weight: Index) -> Expr:
         """The sum, or what stands for it, after one more element; `weight`: index of the tap's."""
