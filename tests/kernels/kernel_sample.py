@@ -118,6 +118,12 @@ ROUNDED = "h = Cast <to=16> (x); r = Cast <to=1> (h); "
 HALVES = made(ROUNDED + "c = MatMul (r, w); d = Add (c, b); y = Relu (d)", real(24, 62), w=rounded(real(62, 72)),
               b=real(72))  # fmt: skip
 HALF_MAP = made(ROUNDED + "c = Conv <pads=[1, 1, 1, 1]> (r, w, b); y = Relu (c)", IMAGE, w=rounded(WEIGHTS), b=real(32))
+PHOTOGRAPH = made(
+    "y = ConvInteger <pads=[3, 3, 3, 3], strides=[2, 2]> (x, w, z)", LEVELS.integers(0, 256, (1, 3, 20, 40), "uint8"),
+    w=LEVELS.integers(-127, 128, (32, 3, 7, 7), "int8"), z=np.uint8(7),
+)  # fmt: skip
+HALF_PHOTOGRAPH = made(ROUNDED + "y = Conv <pads=[3, 3, 3, 3], strides=[2, 2]> (r, w)", real(1, 3, 20, 40),
+                       w=rounded(real(32, 3, 7, 7)))  # fmt: skip
 ROUNDING = made(ROUNDED + "y = Relu (r)", real(6, 40))
 IMPORTED = made("y = CumSum (x, a)", real(6, 40), a=np.array(1, "int64"))
 
@@ -203,6 +209,8 @@ SAMPLES: Mapping[str, Sample] = {
     ),
     "integer product": Sample(QUANTIZED, {"integer.vectors": 2, "integer.pixels": 6}),
     "integer convolution, by pairs": Sample(QUANTIZED_MAP, {"integer.algorithm": "pairs", "integer.vectors": 1}),
+    "integer convolution, few channels": Sample(PHOTOGRAPH, {"integer.vectors": 2, "integer.pixels": 4}),
+    "bfloat16 convolution, few channels": Sample(HALF_PHOTOGRAPH, {"bfloat16.vectors": 2, "bfloat16.pixels": 4}),
     "integer convolution, blocks": Sample(QUANTIZED_MAP, {"integer.vectors": 2, "integer.pixels": 4}, MAPS),
     "depthwise integers, blocks": Sample(DEPTHWISE_BYTES, {"integer_depthwise.pixels": 4}, MAPS),
     "depthwise integers, plain": Sample(

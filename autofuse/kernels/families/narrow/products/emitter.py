@@ -16,7 +16,8 @@ from tvm import tirx
 
 from autofuse.kernels.families.narrow.instructions import Multiplier
 from autofuse.kernels.families.narrow.products.form import NarrowContraction
-from autofuse.kernels.families.narrow.products.operands import Left, Operands
+from autofuse.kernels.families.narrow.products.left import Left
+from autofuse.kernels.families.narrow.products.operands import Operands
 from autofuse.kernels.families.narrow.products.right import Right
 from autofuse.kernels.families.narrow.products.row_sums import RowSums
 from autofuse.kernels.nest.evaluate import Scope
@@ -159,16 +160,16 @@ class NarrowEmitter:
 
     def reduce(self, tile: Tile, sums: list[Any]) -> None:
         """Loops over the taps and the depth; those that are one run of memory are one loop."""
-        emitter, windows, units = self.emitter, self.form.windows, self.operands.units
+        emitter, windows, of = self.emitter, self.form.windows, self.operands
         run = self.left.row_is_one_run
         looped = windows[:-1] if run else windows
         with ExitStack() as stack:
             taps = tuple(stack.enter_context(emitter.serial(window.taps)) for window in looped)
             taps = (*taps, 0) if run else taps
             tap: Expr = 0
-            for position, window in zip(taps, windows, strict=True):
+            for position, window in zip(taps, windows[:-1] if of.joins else windows, strict=not of.joins):
                 tap = tap * window.kernel + position
-            self.steps(tile, sums, taps, tap, units * windows[-1].taps if run else units)
+            self.steps(tile, sums, taps, tap, of.row_units if run else of.units)
 
     def steps(self, tile: Tile, sums: list[Any], taps: Index, tap: Expr, count: int) -> None:
         """A loop over the depth, cut where blocks of channels lie apart; some steps at a time where they lie side by
@@ -178,7 +179,10 @@ class NarrowEmitter:
             with self.emitter.serial(count // block) as outer, self.emitter.serial(block) as inner:
                 self.step(tile, sums, taps, tap, outer * block + inner)
             return
-        self.run(tile, sums, taps, tap, 0, count)
+        cut = 1 if self.operands.cuts else 0
+        self.run(tile, sums, taps, tap, 0, count - cut)
+        if cut:
+            self.step(tile, sums, taps, tap, count - 1)
 
     def run(self, tile: Tile, sums: list[Any], taps: Index, tap: Expr, start: Expr, count: int) -> None:
         """Steps over neighbours of the depth, from `start` on: as many at a time as the instruction wants, then one."""
@@ -218,10 +222,15 @@ class NarrowEmitter:
                 emitter.put_vector(one, 0, added, lanes)
 
     def numbers(self, tile: Tile, r: int, taps: Index, unit: Expr, size: int = 1) -> Expr:
-        """The numbers of so many steps of a pixel; of several with the sign of those that are multiplied."""
+        """The numbers of so many steps of a pixel; of several with the sign of those that are multiplied.
+
+        Where `Operands.cuts`, the last step of a row stands outside the loop, and 0 in place of what lies beyond it.
+        """
         width = self.multiplier.together * size
         at = self.emitter.simplify(self.left.offset(tile.batch, self.outputs(tile, r), taps, unit))
         found = self.emitter.vector_at(self.left.buffer, at, width) if width > 1 else self.left.buffer[at]
+        if self.operands.cuts and isinstance(unit, int) and unit == self.operands.row_units - 1:
+            return first_numbers(found, self.multiplier.together - self.operands.beyond)
         return self.multiplier.turned(found) if size > 1 and self.left.flips else found
 
     def outputs(self, tile: Tile, r: Expr) -> Index:
@@ -245,3 +254,9 @@ class NarrowEmitter:
                 if self.form.bias >= 0:
                     value = value + self.scope.read(self.form.bias, self.form.bias_index(index))
                 self.scope.finish(self.nest, index, value)
+
+
+def first_numbers(numbers: Expr, valid: int) -> Expr:
+    """The first ones of two neighbouring bfloat16, as their bits, and 0 in place of the others."""
+    mask = tirx.const((1 << 16 * valid) - 1, "int32")
+    return tirx.reinterpret("uint16x2", tirx.bitwise_and(tirx.reinterpret("int32", numbers), mask))

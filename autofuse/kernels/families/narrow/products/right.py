@@ -30,7 +30,10 @@ class Right:
         self.scope, self.product, self.form = operands.scope, operands.product, operands.product.form
         self.emitter = self.scope.emitter
         form, multiplier = self.form, operands.multiplier
-        self.shape = (prod(form.weight_batch), operands.panels, operands.taps, operands.units,
+        taps, units = operands.taps, operands.units
+        if operands.joins:
+            taps, units = taps // form.windows[-1].taps, operands.row_units
+        self.shape = (prod(form.weight_batch), operands.panels, taps, units,
                       operands.panel_vectors, multiplier.lanes, multiplier.together)  # fmt: skip
         kinds = [self.scope.workload.values[value].kind for value in (form.w, self.product.w_zero) if value >= 0]
         self.constant = set(kinds) <= {"constant", "literal"}
@@ -72,6 +75,7 @@ class Right:
                 weights = weights - self._middle
             elif zero >= 0:
                 weights = weights - self.product.zero_of_columns(workload.array_of(zero, constants))
+            weights = by_rows(weights, self.form.windows[-1].taps) if self.of.joins else weights
             return pack_panels(weights, self.shape).astype(self.of.multiplier.right)
 
         kind = "halves" if self.of.real else self.of.multiplier.name if self.of.float16 else "bytes"
@@ -199,6 +203,13 @@ class Right:
                 emitter.put_vector(total, 0, multiplier.add(emitter.vector_at(total, 0, lanes), ones, weights), lanes)
             emitter.put_vector(sums, (task * vectors + vector) * lanes, emitter.vector_at(total, 0, lanes), lanes)
         return sums
+
+
+def by_rows(weights: np.ndarray, row: int) -> np.ndarray:
+    """Weights [batch, column, depth, tap] as [batch, column, tap in its row and depth, row of taps]."""
+    batches, columns, depth, taps = weights.shape
+    parts = weights.reshape(batches, columns, depth, taps // row, row)
+    return parts.transpose(0, 1, 4, 2, 3).reshape(batches, columns, row * depth, taps // row)
 
 
 def pack_panels(weights: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

@@ -8,7 +8,8 @@ from typing import Any
 
 from tvm import tirx
 
-from autofuse.kernels.families.narrow.products.operands import Left, positions
+from autofuse.kernels.families.narrow.products.left import Left
+from autofuse.kernels.families.narrow.products.operands import positions
 from autofuse.kernels.tir.emit import Expr, Index, const
 from autofuse.kernels.tir.offsets import linear
 
