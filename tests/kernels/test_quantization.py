@@ -7,6 +7,7 @@ import pytest
 
 from autofuse.kernels.build import build_kernel
 from autofuse.kernels.families.registry import is_own, refusal
+from autofuse.kernels.tir.digest import code_text
 from tests.kernels.conftest import Array, Bench, Small, parsed, real
 
 LEVELS = ("int8", "uint8", "int16", "uint16")
@@ -83,6 +84,28 @@ def test_a_product_is_rounded_before_it_is_quantised(bench: Bench) -> None:
     }
     text = "d = DequantizeLinear (x, s); y = QuantizeLinear (d, one, z)"
     exact(bench, Small(parsed(text), {"x": x}, ["y"], constants))
+
+
+@pytest.mark.parametrize("dtype", LEVELS)
+@pytest.mark.parametrize("scale", [0.25, 0.0371])
+def test_levels_that_the_same_kernel_reads_are_never_bytes(bench: Bench, dtype: str, scale: float) -> None:
+    """Bit for bit what the bytes would give: ties, both limits, infinities, what is no number."""
+    limits = np.iinfo(dtype)
+    special = np.array([np.nan, np.inf, -np.inf, -0.0, 1e-40, 3e38, -3e38, 0.0] * 2, "float32")
+    x = np.concatenate([halves(scale, min(2 * limits.max, 70000)).reshape(-1), special])
+    zero = np.array((limits.min + limits.max) // 3, dtype)
+    text = "q = QuantizeLinear (x, s, z); y = DequantizeLinear (q, s, z)"
+    small = Small(parsed(text), {"x": x}, ["y"], {"s": np.array(scale, "float32"), "z": zero}, 21)
+    code = code_text(build_kernel(bench.bind(small).workload, {}, bench.target(16)).function)
+    assert f'Cast("{dtype}"' not in code
+    exact(bench, small)
+
+
+def test_levels_of_another_zero_point_go_through_their_byte(bench: Bench) -> None:
+    """Where a byte is read with another zero point than it was made with."""
+    text = "q = QuantizeLinear (x, s, a); y = DequantizeLinear (q, s, b)"
+    constants = {"s": np.array(0.5, "float32"), "a": np.array(3, "uint8"), "b": np.array(9, "uint8")}
+    exact(bench, Small(parsed(text), {"x": halves(0.5, 300)}, ["y"], constants))
 
 
 def test_maps_in_blocks_join_their_channels_scales(bench: Bench) -> None:

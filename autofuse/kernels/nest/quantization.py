@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+import tvm
 from tvm import tirx
 
 from autofuse.kernels.nest.scalar_rules import Call, cast, ratio
@@ -41,8 +42,26 @@ def quantize(call: Call) -> Expr:
 
 
 def dequantize(call: Call) -> Expr:
-    """(x - zero point) * scale."""
-    return tirx.Cast("float32", cast(call.args[0], "int32") - _zero(call)) * call.args[1]
+    """(x - zero point) * scale; of a level that this kernel rounds to, without going through its byte."""
+    zero = _zero(call)
+    rounded = _rounded_to(call.args[0], zero)
+    whole = tirx.Cast("float32", cast(call.args[0], "int32") - zero) if rounded is None else rounded
+    return whole * call.args[1]
+
+
+def _rounded_to(levels: Expr, zero: Expr) -> Expr | None:
+    """Of what `quantize` makes with that zero point: the whole number less the zero point, as float32; else None.
+
+    Within the bounds of the levels a sum with 1.5 * 2^23, less that, is the number rounded half to even.
+    """
+    bits = levels.value.a if isinstance(levels, tirx.Cast) and isinstance(levels.value, tirx.Add) else None
+    if not isinstance(zero, tirx.IntImm) or not isinstance(bits, tvm.ir.Call) or bits.op.name != "tirx.reinterpret":
+        return None
+    offset, total = levels.value.b, bits.args[0]
+    magic = isinstance(total, tirx.Add) and isinstance(total.b, tirx.FloatImm) and total.b.value == _TO_INTEGER
+    same = isinstance(offset, tirx.IntImm) and int(offset.value) == int(zero.value) - _BITS
+    # as bits in between, since TVM would take the sum and the difference for the number itself
+    return tirx.reinterpret("float32", bits) - tirx.const(_TO_INTEGER, "float32") if magic and same else None
 
 
 def quantization_refusal(operator: WorkloadOperator, workload: Workload) -> str | None:
