@@ -108,6 +108,7 @@ DEPTHWISE_BYTES = made(
     LEVELS.integers(0, 256, (1, 16, 12, 12), "uint8"), w=LEVELS.integers(-127, 128, (16, 1, 3, 3), "int8"),
     z=np.uint8(7), a=np.abs(real(16)) / 100 + np.float32(0.001), one=np.float32(1), p=np.uint8(30),
 )  # fmt: skip
+FEW_QUANTIZED = made("y = MatMulInteger (x, w, z)", BYTES["x"][:8], w=BYTES["w"], z=np.uint8(7))
 NIBBLES = Small(
     [helper.make_node("MatMulNBits", ["x", "w", "s", "z"], ["y"], domain="com.microsoft", K=64, N=80, bits=4,
                       block_size=32)],
@@ -117,6 +118,7 @@ NIBBLES = Small(
 ROUNDED = "h = Cast <to=16> (x); r = Cast <to=1> (h); "
 HALVES = made(ROUNDED + "c = MatMul (r, w); d = Add (c, b); y = Relu (d)", real(24, 62), w=rounded(real(62, 72)),
               b=real(72))  # fmt: skip
+FEW_HALVES = made(ROUNDED + "y = MatMul (r, w)", real(8, 62), w=rounded(real(62, 72)))
 HALF_MAP = made(ROUNDED + "c = Conv <pads=[1, 1, 1, 1]> (r, w, b); y = Relu (c)", IMAGE, w=rounded(WEIGHTS), b=real(32))
 PHOTOGRAPH = made(
     "y = ConvInteger <pads=[3, 3, 3, 3], strides=[2, 2]> (x, w, z)", LEVELS.integers(0, 256, (1, 3, 20, 40), "uint8"),
@@ -208,6 +210,8 @@ SAMPLES: Mapping[str, Sample] = {
         NIBBLES, {"weight_only.algorithm": "unpacked", "weight_only.vectors": 2, "weight_only.rows": 4}
     ),
     "integer product": Sample(QUANTIZED, {"integer.vectors": 2, "integer.pixels": 6}),
+    "integer product, weights asked for": Sample(FEW_QUANTIZED, {"integer.vectors": 2, "integer.prefetch": 64}),
+    "bfloat16 product, weights asked for": Sample(FEW_HALVES, {"bfloat16.vectors": 2, "bfloat16.prefetch": 64}),
     "integer convolution, by pairs": Sample(QUANTIZED_MAP, {"integer.algorithm": "pairs", "integer.vectors": 1}),
     "integer convolution, few channels": Sample(PHOTOGRAPH, {"integer.vectors": 2, "integer.pixels": 4}),
     "bfloat16 convolution, few channels": Sample(HALF_PHOTOGRAPH, {"bfloat16.vectors": 2, "bfloat16.pixels": 4}),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from autofuse.device.target import Target
 from autofuse.environment.space import load_space
+from autofuse.kernels.build import build_kernel
 from autofuse.kernels.schedule.guesses import first_schedules
 from autofuse.kernels.schedule.knobs import open_knobs
 from tests.kernels.conftest import Bench, Small, parsed, real
@@ -142,3 +144,26 @@ def test_winograd_over_a_part_of_a_register_is_shared_by_the_threads_too(bench: 
     knobs = open_knobs(workload, AVX512, load_space("default", "avx512").schedule)
     made = first_schedules(workload, knobs, AVX512, threads=2)
     assert {guess["contraction.algorithm"] for guess in made} >= {"direct", "winograd4"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "asked"), [(1, 2048, None), (4, 2048, 0), (8, 2048, 64), (8, 64, 0), (128, 2048, None)]
+)
+def test_few_rows_ask_ahead_for_weights_that_no_second_cache_holds(
+    bench: Bench, rows: int, columns: int, asked: int | None
+) -> None:
+    """One to four rows read as fast as memory gives; many have the weights in the cache."""
+    w = np.ones((512, columns), "int8")
+    small = Small(parsed("y = MatMulInteger (x, w)"), {"x": np.ones((rows, 512), "uint8")}, ["y"], {"w": w})
+    assert guesses(bench, small)[0].get("integer.prefetch") == asked
+
+
+def test_sums_are_exact_however_far_ahead_weights_are_asked_for(bench: Bench) -> None:
+    rng = np.random.default_rng(0)
+    x, w = rng.integers(0, 256, (8, 70), "uint8"), rng.integers(-128, 128, (70, 40), "int8")
+    small = Small(parsed("y = MatMulInteger (x, w)"), {"x": x}, ["y"], {"w": w})
+    target, bound = bench.target(16), bench.bind(small)
+    for ahead in (0, 32, 64):
+        kernel = build_kernel(bound.workload, {"integer.prefetch": ahead}, target)
+        wanted = x.astype("int32") @ w.astype("int32")
+        np.testing.assert_array_equal(bench.run(small, bound, kernel, target)["y"], wanted)

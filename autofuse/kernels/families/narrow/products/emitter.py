@@ -12,8 +12,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+import numpy as np
 from tvm import tirx
+from tvm.script.ir_builder import tirx as builder
 
+from autofuse.kernels.families.contraction.panels import DATA, READ
 from autofuse.kernels.families.narrow.instructions import Multiplier
 from autofuse.kernels.families.narrow.products.form import NarrowContraction
 from autofuse.kernels.families.narrow.products.left import Left
@@ -23,10 +26,13 @@ from autofuse.kernels.families.narrow.products.row_sums import RowSums
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.nest.tiles import Window, divisor_near, runs, spans
-from autofuse.kernels.tir.emit import Emitter, Expr, Index
+from autofuse.kernels.tir.emit import Emitter, Expr, Index, const
 from autofuse.kernels.tir.offsets import delinear
 
 Knobs = Mapping[str, int | str]
+LINE_BYTES = 64
+FIRST_CACHE = 3
+"""Argument of LLVM's prefetch: into all caches."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,7 @@ class NarrowEmitter:
         self.knobs = knobs
         self.vectors = min(int(knobs["vectors"]), self.vectors_total)
         self.pixels = int(knobs["pixels"])
+        self.ahead = int(knobs.get("prefetch", 0))
         self.rows_per_task = divisor_near(prod(self.form.rows), int(knobs["rows_per_task"]))
         self.operands = Operands(scope, product, multiplier, self.vectors)
 
@@ -188,7 +195,19 @@ class NarrowEmitter:
         """Steps over neighbours of the depth, from `start` on: as many at a time as the instruction wants, then one."""
         for first, turns, size in spans(count, self.multiplier.steps, 1):
             with self.emitter.serial(turns) as turn:
-                self.step(tile, sums, taps, tap, start + turn * size + first, size)
+                unit = start + turn * size + first
+                if self.ahead:
+                    self.prefetch(self.right.offset(tile.batch, tile.panel, tap, unit, 0), tile.vectors * size)
+                self.step(tile, sums, taps, tap, unit, size)
+
+    def prefetch(self, start: Expr, vectors: int) -> None:
+        """Asks for as many vectors of weights as a step reads, some lines behind its own."""
+        weights, size = self.right.buffer, np.dtype(self.multiplier.right).itemsize
+        line, last = LINE_BYTES // size, int(self.right.buffer.shape[0]) - 1
+        for number in range(-(-vectors * self.lanes * self.multiplier.together // line)):
+            place = self.emitter.simplify(start + (number + self.ahead) * line)
+            address = tirx.address_of(weights[tirx.Min(place, const(last, "int32"))])
+            builder.evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", address, READ, FIRST_CACHE, DATA))
 
     def step(self, tile: Tile, sums: list[Any], taps: Index, tap: Expr, unit: Expr, size: int = 1) -> None:
         """So many steps; of each the weights of every vector, then for each pixel its bytes, times all of them."""

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from math import prod
 
+import numpy as np
+
 from autofuse.device.target import Target
 from autofuse.errors import InputError
 from autofuse.kernels.families.contraction.direct import NARROW
-from autofuse.kernels.families.contraction.form import Contraction
+from autofuse.kernels.families.contraction.form import FEW_ROWS, Contraction
 from autofuse.kernels.families.contraction.parallel_grid import ParallelGrid
 from autofuse.kernels.families.narrow.instructions import Multiplier, wanted
 from autofuse.kernels.families.narrow.products.emitter import NarrowEmitter
@@ -29,6 +31,8 @@ EVEN = 0.95
 ENOUGH = 14
 """Sums of a tile below which an instruction waits for the last one on the same sum (Zen 5, two in a cycle: a step of
 bfloat16 takes as long for 8 or 12 sums as for 14)."""
+MOST_STREAMED, BFLOAT16_BYTES = 4, 2
+"""Rows up to which weights come as fast as memory gives them anyway; bytes of a weight in bfloat16."""
 WORTH = 0.97
 """Part of the time of the default tile from which on another one is the first guess."""
 KNOBS: Declared = {
@@ -36,6 +40,7 @@ KNOBS: Declared = {
     "pixels": Knob((6, 4, 5, 7, 3, 2, 8), "pixels or rows of a tile, held in registers with its vectors", tile=True),
     "rows_per_task": Knob((0, 1, 2, 4, 8), "rows of results a parallel task computes (0: all)"),
     "pixel_rows": Knob((1, 2, 4, 8, 16), "rows that the pixels of a product without a window are cut into"),
+    "prefetch": Knob((0, 64, 32), "of few rows: lines of a cache by which weights are asked for ahead (0: not at all)"),
 }
 
 
@@ -73,6 +78,8 @@ class NarrowFamily(Family):
             return up_to(values, -(-form.columns // lanes))
         if knob == "pixels":
             return up_to(values, longest_row(form.windows))
+        if knob == "prefetch":
+            return values if _is_flat(form) and 1 < form.windows[-1].outputs <= FEW_ROWS else values[:1]
         flat = len(form.windows) == 1 and form.windows[-1].outputs > 1 and form.rows == (1,)
         if knob == "pixel_rows":
             return _dividing(values, form.windows[-1].outputs) if flat and _is_flat(form) else values[:1]
@@ -80,9 +87,9 @@ class NarrowFamily(Family):
         return _dividing(values, rows) if rows > 1 else values[:1]
 
     def canonical(self, schedule: Guess, knobs: Mapping[str, Values]) -> Guess:
-        """See Family: tiles take as many pixels as they hold."""
-        idle = self.full("pixels") if schedule.get(self.full("algorithm")) == TILES else None
-        return {name: value for name, value in schedule.items() if name != idle}
+        """See Family: tiles take as many pixels as they hold, and ask for nothing ahead."""
+        idle = (self.full("pixels"), self.full("prefetch")) if schedule.get(self.full("algorithm")) == TILES else ()
+        return {name: value for name, value in schedule.items() if name not in idle}
 
     def fault(self, schedule: Schedule, target: Target) -> str | None:
         """See Family."""
@@ -102,7 +109,18 @@ class NarrowFamily(Family):
             vectors = -(-form.columns // case.target.lanes)
             panel = min(int(self.chosen(guess)["vectors"]), vectors)
             guess[knob] = evenest_rows(form, case.knobs[knob], (vectors, panel), case.threads)
+        ahead = self.full("prefetch")
+        if ahead in case.knobs and self._streams(case, form):
+            guess[ahead] = next((value for value in case.knobs[ahead] if value), 0)
         return found if guess == found[0] else [guess, *found]
+
+    def _streams(self, case: Case, form: Contraction) -> bool:
+        """Whether weights come from beyond the second cache, and rows are so many that the hardware's own prefetching
+        falls behind (Zen 5, eight rows: a fifth of the time of bfloat16, a tenth of bytes; one to four: none)."""
+        size = np.dtype(case.workload.values[form.w].dtype).itemsize
+        size = size if size == 1 else BFLOAT16_BYTES
+        large = form.columns * form.depth * size > case.target.l2_bytes
+        return large and MOST_STREAMED < form.windows[-1].outputs <= FEW_ROWS
 
     def _tile(self, case: Case, form: Contraction, guess: Guess) -> Guess:
         """A tile in place of a guess's where its own is cut so short that the sums wait for one another, or threads for
