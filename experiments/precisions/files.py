@@ -10,12 +10,16 @@ from pathlib import Path
 import numpy as np
 import onnx
 from numpy.typing import NDArray
+from onnx import helper, numpy_helper
 
 from autofuse import api
 from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.loading.load import load
 
 FLOAT32, QDQ, DYNAMIC, BFLOAT16, FLOAT16 = "float32", "qdq", "dynamic", "bf16", "float16"
+NIBBLES = "int4"
+BLOCK, LEVELS, LEAST = 32, 7, 1e-12
+"""Weights of a scale, the largest of their levels, and the least number that a scale is made of."""
 CALIBRATED = 16
 """Samples by which ranges are taken. The networks have made-up weights, so more of them would say no more."""
 MOST_LOST = "5%"
@@ -36,7 +40,7 @@ def write(form: str, model: Path, folder: Path, threads: int, database: Path) ->
         return model
     path = folder / f"{model.stem}-{form}.onnx"
     if not path.exists():
-        {QDQ: _static, DYNAMIC: _dynamic, BFLOAT16: _bfloat16, FLOAT16: _float16}[form](model, path, threads, database)
+        _WRITERS[form](model, path, threads, database)
     return path
 
 
@@ -92,6 +96,39 @@ def _dynamic(model: Path, path: Path, threads: int, database: Path) -> None:
         quantize_dynamic(model, path, per_channel=True, weight_type=QuantType.QInt8)
 
 
+def _nibbles(model: Path, path: Path, threads: int, database: Path) -> None:
+    """Weights of products in 4 bits as MatMulNBits has them, rounded one by one; sums as exact as each engine makes."""
+    del threads, database
+    made = onnx.load(model)
+    weights = {one.name: one for one in made.graph.initializer}
+    for node in made.graph.node:
+        constant = weights.get(node.input[1]) if node.op_type == "MatMul" else None
+        if constant is None or len(constant.dims) != 2 or constant.dims[0] % BLOCK:
+            continue
+        codes, scales = packed(numpy_helper.to_array(constant))
+        for label, array in (("codes", codes), ("scales", scales)):
+            made.graph.initializer.append(numpy_helper.from_array(array, f"{node.output[0]}/{label}"))
+        node.op_type, node.domain = "MatMulNBits", "com.microsoft"
+        node.input[1:] = [f"{node.output[0]}/codes", f"{node.output[0]}/scales"]
+        sizes = {"K": constant.dims[0], "N": constant.dims[1], "bits": 4, "block_size": BLOCK}
+        node.attribute.extend(helper.make_attribute(name, value) for name, value in sizes.items())
+    read = {name for node in made.graph.node for name in node.input}
+    kept = [one for one in made.graph.initializer if one.name in read]
+    del made.graph.initializer[:]
+    made.graph.initializer.extend(kept)
+    if all(one.domain != "com.microsoft" for one in made.opset_import):
+        made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    onnx.save(made, path)
+
+
+def packed(weights: NDArray[np.float32]) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+    """Weights [depth, column] as codes [column, block, two a byte], 8 for zero, and scales [column, block]."""
+    blocks = np.ascontiguousarray(weights.T).reshape(weights.shape[1], -1, BLOCK)
+    scales = np.maximum(np.abs(blocks).max(axis=2) / LEVELS, LEAST).astype(np.float32)
+    codes = (np.rint(blocks / scales[:, :, None]) + LEVELS + 1).astype(np.uint8)
+    return codes[:, :, ::2] | codes[:, :, 1::2] << 4, scales
+
+
 def _float16(model: Path, path: Path, threads: int, database: Path) -> None:
     """ONNX Runtime's own conversion of all tensors, inputs and outputs among them."""
     del threads, database
@@ -106,3 +143,6 @@ def _bfloat16(model: Path, path: Path, threads: int, database: Path) -> None:
     api.quantize(
         model, path, calibration=found, precision="bf16", max_drop=MOST_LOST, database=str(database), threads=threads
     )
+
+
+_WRITERS = {QDQ: _static, DYNAMIC: _dynamic, BFLOAT16: _bfloat16, FLOAT16: _float16, NIBBLES: _nibbles}

@@ -1,9 +1,10 @@
 """Lower precisions, engine against engine: `python -m experiments precisions resnet50 tinybert --threads 1,2`.
 
-Each network is written in float32, as ONNX Runtime quantises it (QDQ, and dynamically where it has no convolutions) and
-with contractions in bfloat16. ONNX Runtime, OpenVINO and autofuse read the very same files; torch, LiteRT and ncnn
-quantise the float32 one by their own tools. All take turns in one run, each in a process of its own. How far the
-outputs lie from those of the float32 model stands beside each time.
+Each network is written in float32, as ONNX Runtime quantises it (QDQ, and dynamically where it has no convolutions),
+with contractions in bfloat16 and, without convolutions, with weights of 4 bits (MatMulNBits). ONNX Runtime, OpenVINO
+and autofuse read the very same files; torch, LiteRT and ncnn quantise the float32 one by their own tools. All take
+turns in one run, each in a process of its own. How far the outputs lie from those of the float32 model stands beside
+each time.
 `python -m experiments peers.environments openvino torch litert` makes the environments.
 """
 
@@ -29,7 +30,7 @@ from experiments.options import new_parser
 from experiments.peers.environments import MissingEnvironmentError
 from experiments.peers.prepare import Subject, prepare
 from experiments.peers.rivals import RIVALS, host_of
-from experiments.precisions.files import BFLOAT16, DYNAMIC, FLOAT32, QDQ, has_convolutions, write
+from experiments.precisions.files import BFLOAT16, DYNAMIC, FLOAT32, NIBBLES, QDQ, has_convolutions, write
 from experiments.races import NO_RATIO
 from experiments.records import Table, keep
 from experiments.tables import head, line, ratio
@@ -70,6 +71,9 @@ ENGINES = (
     Engine("LiteRT dynamic", "litert:dynamic", FLOAT32, INT8, rival="litert"),
     Engine("autofuse QDQ", "autofuse", QDQ, INT8, own=True),
     Engine("autofuse dynamic", "autofuse", DYNAMIC, INT8, own=True),
+    Engine("ONNX Runtime MatMulNBits", "onnxruntime", NIBBLES, NIBBLES),
+    Engine("OpenVINO MatMulNBits", "openvino", NIBBLES, NIBBLES),
+    Engine("autofuse MatMulNBits", "autofuse", NIBBLES, NIBBLES, own=True),
 )
 BASE = ENGINES[0].name
 
@@ -124,7 +128,7 @@ def measured(model: Path, threads: int, options: argparse.Namespace) -> list[Row
     folder, database = options.out / model.stem, options.out / f"{model.stem}.db"
     subject = Subject(model, sha256(model), threads, inputs, target, folder, database)
     for engine in ENGINES:
-        if engine.file == DYNAMIC and has_convolutions(model):
+        if engine.file in (DYNAMIC, NIBBLES) and has_convolutions(model):
             continue
         try:
             contenders.append(_contender(engine, subject, options))

@@ -16,7 +16,7 @@ from autofuse.measure.networks.bench import ContenderResult
 from experiments.peers.contender import MODULES
 from experiments.peers.rivals import RIVALS
 from experiments.peers.runtimes.openvino_runtime import OWN_CHOICE
-from experiments.precisions.files import DYNAMIC, FLOAT32, QDQ, has_convolutions, write
+from experiments.precisions.files import DYNAMIC, FLOAT32, NIBBLES, QDQ, has_convolutions, packed, write
 from experiments.precisions.run import BASE, ENGINES, Row, _row, apart, table
 from tests.experiments.seven_rounds import samples
 
@@ -32,11 +32,14 @@ def save(path: Path, body: str, **weights: tuple[int, ...]) -> Path:
 
 
 def perceptron(folder: Path) -> Path:
-    body = "(float[4,16] x) => (float[4,8] y) { h = MatMul (x, w)  r = Relu (h)  y = MatMul (r, v) }"
-    return save(folder / "net.onnx", body, w=(16, 16), v=(16, 8))
+    body = "(float[4,32] x) => (float[4,8] y) { h = MatMul (x, w)  r = Relu (h)  y = MatMul (r, v) }"
+    return save(folder / "net.onnx", body, w=(32, 32), v=(32, 8))
 
 
-@pytest.mark.parametrize(("form", "operator"), [(QDQ, "QuantizeLinear"), (DYNAMIC, "DynamicQuantizeLinear")])
+@pytest.mark.parametrize(
+    ("form", "operator"),
+    [(QDQ, "QuantizeLinear"), (DYNAMIC, "DynamicQuantizeLinear"), (NIBBLES, "MatMulNBits")],
+)
 def test_a_quantised_form_is_a_file_that_computes_nearly_the_same(form: str, operator: str, tmp_path: Path) -> None:
     model = perceptron(tmp_path)
     path = write(form, model, tmp_path, 1, tmp_path / "p.db")
@@ -50,6 +53,16 @@ def test_a_quantised_form_is_a_file_that_computes_nearly_the_same(form: str, ope
     assert 0 < np.abs(exact - near).max() / np.ptp(exact) < 0.1
     made = path.stat().st_mtime_ns
     assert write(form, model, tmp_path, 1, tmp_path / "p.db").stat().st_mtime_ns == made
+
+
+def test_four_bits_hold_each_weight_within_half_a_level() -> None:
+    weights = np.random.default_rng(1).standard_normal((64, 5)).astype(np.float32)
+    weights[:32, 2] = 0
+    codes, scales = packed(weights)
+    levels = np.stack([codes & 15, codes >> 4], axis=-1).reshape(5, 2, 32).astype(np.float32) - 8
+    found = (levels * scales[:, :, None]).reshape(5, 64).T
+    assert (np.abs(found - weights).max(axis=0) <= 0.51 * scales.max(axis=1)).all()
+    assert (found[:32, 2] == 0).all()
 
 
 def test_the_float_form_is_the_model_itself(tmp_path: Path) -> None:
