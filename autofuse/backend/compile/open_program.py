@@ -158,7 +158,8 @@ def group_kernel(
         what = group.tiles[0].bound.workload, group.attention, rows, emission.target
         wide = {index for index, name in names if name in caches}
         of_tokens = group.attention.more is None
-        kernel = attention_kernel(*what, repeated) if of_tokens else cache_kernel(*what, threads, wide, repeated)
+        tails = {index: place.axis for index, name in names if name in opened.tails and (place := opened.place(name))}
+        kernel = attention_kernel(*what, repeated) if of_tokens else cache_kernel(*what, threads, wide, repeated, tails)
         return Kernel(kernel.function, _packing(opened, group, lambda constants: kernel.pack(constants[0])))
     if group.reduces:
         return reduction_kernel(group.tiles[0].bound.workload, rows, emission.target, repeated)

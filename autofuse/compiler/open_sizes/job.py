@@ -37,7 +37,7 @@ from autofuse.graph.transform.open_sizes.open_graph import (
     refused,
 )
 from autofuse.graph.transform.open_sizes.repeats import Repeats, own_tensors
-from autofuse.graph.transform.open_sizes.rows import check_rows
+from autofuse.graph.transform.open_sizes.rows import check_rows, reduces_rows
 from autofuse.kernels.build import Kernel
 from autofuse.kernels.emission import Emission
 from autofuse.kernels.lowering.lower import Lowered, Lowering
@@ -119,7 +119,7 @@ def open_plan(context: Context, read: OpenModel, chosen: FoundPlan) -> OpenPlan:
     checked, lowered = checked_plan(context, read.opened.graph, chosen)
     twin = Lowering(read.twin, context.environment.target).realised(checked.plan)
     found = open_graph(read.size.name, read.opened.size, lowered.graph, read.twin_size, twin)
-    opened = with_own_operators(replace(found, parts=read.opened.parts))
+    opened = with_own_operators(replace(found, parts=read.opened.parts, tails=read.opened.tails))
     check_rows(opened)
     repeats = read.repeats and replace(read.repeats, own=own_tensors(read.repeats, opened.graph))
     _check_kernels(opened, read.size, repeats)
@@ -151,7 +151,8 @@ def _check_kernels(opened: OpenGraph, size: OpenSize, repeats: Repeats | None) -
             check_elements(tensor, most if name in own else 1)
     reached = {name for name in opened.graph.tensors if opened.has(name) or name in own}
     touching = [one for one in opened.graph.operators if not reached.isdisjoint((*one.inputs, *one.outputs))]
-    require_own(opened.graph, touching, partial(refused, opened.symbol))
+    in_families = [operator for operator in touching if not reduces_rows(opened, operator)]
+    require_own(opened.graph, in_families, partial(refused, opened.symbol))
 
 
 def _bounds(

@@ -29,7 +29,8 @@ _AS_INPUT = frozenset(("GroupNormalization", "MeanVarianceNormalization"))
 @dataclass
 class Draft:
     """A graph while it is loaded: operators in topological order; `tensors` holds whatever has a static shape
-    already; `halves`, `widened`, `float16`: see `Graph`."""
+    already; `halves`, `widened`, `float16`: see `Graph`. `open_sizes`: whether a size of it stays open.
+    """
 
     source: str
     inputs: dict[str, Tensor]
@@ -43,6 +44,7 @@ class Draft:
     halves: frozenset[str] = frozenset()
     widened: bool = False
     float16: frozenset[str] = frozenset()
+    open_sizes: bool = False
 
     def __post_init__(self) -> None:
         self.folding = FoldBudget.of(sum(array.nbytes for array in self.constants.values()))

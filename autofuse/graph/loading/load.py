@@ -20,7 +20,7 @@ from autofuse.graph.loading.draft import Draft, as_constants, check_weight_dtype
 from autofuse.graph.loading.files import origin_of, read_model, refuse_external_data
 from autofuse.graph.loading.given.constants import bind_constants, shapes_of
 from autofuse.graph.loading.given.parameters import Parameters, plain_operators, types_of_inputs
-from autofuse.graph.loading.given.shapes import OpenInputsError, bind_shapes
+from autofuse.graph.loading.given.shapes import NamedShape, OpenInputsError, bind_shapes
 from autofuse.graph.loading.limits import (
     MAX_OUTPUTS,
     check_inputs,
@@ -136,14 +136,15 @@ def _graph_of(model: ModelProto, name: str, source: str, shapes: Shapes | None) 
     outputs = tuple(value.name for value in model.graph.output)
     _check_outputs(outputs, inputs, source)
     check_inputs(inputs.values(), source)
-    draft = Draft(source, inputs, outputs, _operators(nodes, source), constants, opset)
+    opened = any(isinstance(shape, NamedShape) for shape in (shapes or {}).values())
+    draft = Draft(source, inputs, outputs, _operators(nodes, source), constants, opset, open_sizes=opened)
     _check_model(draft)
     if opset < FORM:
         draft.infer()
         draft.opset = upgrade(light.graph, opset, draft.tensors, constants, source)
         added = {item.name: numpy_helper.to_array(item) for item in light.graph.initializer}
         constants.update(as_constants({k: v for k, v in added.items() if k not in constants}, source))
-        draft = Draft(source, inputs, outputs, _operators(nodes, source), constants, draft.opset)
+        draft = Draft(source, inputs, outputs, _operators(nodes, source), constants, draft.opset, open_sizes=opened)
     _simplify(draft, model.graph)
     return replace(_finished(draft, name), origin=origin_of(model))
 

@@ -19,7 +19,7 @@ from autofuse.graph.transform.open_sizes.open_graph import OpenAxis
 from autofuse.kernels.build import Constants, Kernel
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.open_sizes.open_attention import QueryTile, Tokens
-from autofuse.kernels.open_sizes.open_function import Arguments, open_function, whole_arrays
+from autofuse.kernels.open_sizes.open_function import Arguments, TailArray, open_function, whole_arrays
 from autofuse.kernels.tir.emit import Emitter, Expr, const
 from autofuse.kernels.workload.workload import Workload
 
@@ -116,18 +116,22 @@ def _copy(emitter: Emitter, source: Any, start: Expr, made: Any, begin: Expr, el
 
 def cache_kernel(
     workload: Workload, attention: Attention, rows: Mapping[int, OpenAxis], target: Target, threads: int = 1,
-    wide: Collection[int] = (), repeated: Collection[int] = (),
+    wide: Collection[int] = (), repeated: Collection[int] = (), tails: Mapping[int, int] | None = None,
 ) -> Kernel:  # fmt: skip
     """The kernel of `workload`, an attention of a fixed number of queries to a cache, at the largest size.
 
     `rows`: its inputs, by index, whose open axis has an extent that is read when the kernel runs. `wide`: those of them
-    that lie in memory as they do at the largest size. `repeated`: what each sequence has of its own.
+    that lie in memory as they do at the largest size. `repeated`: what each sequence has of its own. `tails`: inputs
+    with as many places along that axis as there are keys at most, of which the last ones are meant.
     """
 
     def emit(given: Arguments, constants: Constants) -> None:
         with given.each() as arguments:
-            scope = Scope(workload, Emitter(target), whole_arrays(workload, arguments, wide), constants.declare)
-            _Cache(scope, attention, builder.bind(given.count + (attention.more or 0))).emit_for(threads)
+            arrays, keys = whole_arrays(workload, arguments, wide), builder.bind(given.count + (attention.more or 0))
+            for index, axis in (tails or {}).items():
+                buffer, shape = arrays[index].buffer, arrays[index].shape
+                arrays[index] = TailArray(buffer, shape, arrays[index].dtype, axis=axis, before=shape[axis] - keys)
+            _Cache(Scope(workload, Emitter(target), arrays, constants.declare), attention, keys).emit_for(threads)
 
     apart = {index: prod(workload.values[index].shape) for index in wide}
     return open_function(workload, rows, emit, repeated=repeated, apart=apart)

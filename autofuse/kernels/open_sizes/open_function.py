@@ -115,6 +115,19 @@ class LongArray(Array):
         return place
 
 
+@dataclass(frozen=True)
+class TailArray(Array):
+    """An array of which the last part along `axis` is meant: what stands `before` it there is passed over."""
+
+    axis: int = 0
+    before: Expr = 0
+
+    def offset(self, index: Index) -> Expr:
+        """See Array."""
+        axis = self.axis
+        return super().offset((*index[:axis], index[axis] + self.before, *index[axis + 1 :]))
+
+
 def whole_arrays(workload: Workload, arguments: Mapping[int, Argument], wide: Collection[int] = ()) -> dict[int, Array]:
     """The arguments of a kernel that is of all rows at once, as they are at the largest size.
 

@@ -41,15 +41,17 @@ def reduction_kernel(
     most = shape[where.axis]
 
     def emit(given: Arguments, _constants: Constants) -> None:
-        extent = builder.bind(given.count * where.factor)
+        extent = builder.bind(given.count * where.factor + where.more)
         emitter = Emitter(target)
         emitter.analyzer.bind(extent, tvm.ir.Range(1, most + 1))
+
+        dtype = workload.values[source].dtype
 
         def arrays(sequence: Expr) -> tuple[Any, Any]:
             found = whole_arrays(workload, given.of(sequence))
             return found[source].buffer, found[result].buffer
 
-        _Reduction(emitter, operator.op_type, arrays, extent, prod(shape) // most).emit(given.repeats)
+        _Reduction(emitter, operator.op_type, arrays, extent, prod(shape) // most, dtype).emit(given.repeats)
 
     return open_function(workload, rows, emit, repeated=repeated)
 
@@ -58,10 +60,11 @@ class _Reduction:
     """Emits the reduction of `extent` rows of so many `columns`."""
 
     def __init__(
-        self, emitter: Emitter, kind: str, arrays: Callable[[Expr], tuple[Any, Any]], extent: Expr, columns: int
-    ) -> None:
+        self, emitter: Emitter, kind: str, arrays: Callable[[Expr], tuple[Any, Any]], extent: Expr, columns: int,
+        dtype: str,
+    ) -> None:  # fmt: skip
         self.emitter, self.kind, self.arrays = emitter, kind, arrays
-        self.extent, self.columns = extent, columns
+        self.extent, self.columns, self.dtype = extent, columns, dtype
         self.first, self.contribute, self.fold = REDUCE[kind]
 
     def emit(self, repeats: Expr) -> None:
@@ -83,7 +86,7 @@ class _Reduction:
     def reduce(self, column: Expr, vectors: int, lanes: int) -> None:
         """The columns of some vectors, over all rows in blocks."""
         emitter = self.emitter
-        totals, parts = emitter.registers(vectors, lanes), emitter.registers(vectors, lanes)
+        totals, parts = ([emitter.scratch(lanes, self.dtype) for _ in range(vectors)] for _ in range(2))
         self.clear(totals, lanes)
         with emitter.serial((self.extent + (BLOCK_ROWS - 1)) // BLOCK_ROWS) as block:
             self.clear(parts, lanes)
@@ -104,7 +107,7 @@ class _Reduction:
     def clear(self, vectors: list[Any], lanes: int) -> None:
         for one in vectors:
             with self.emitter.vector(lanes) as lane:
-                self.emitter.put(one, lane, const(self.first, "float32"))
+                self.emitter.put(one, lane, const(self.first, self.dtype))
 
     def finished(self, total: Expr) -> Expr:
         """The operator's last step."""

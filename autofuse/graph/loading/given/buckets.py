@@ -9,7 +9,7 @@ from pathlib import Path
 from autofuse.errors import InputError
 from autofuse.graph.loading.files import read_model
 from autofuse.graph.loading.given.shapes import NamedShape
-from autofuse.graph.loading.given.sizes import OpenSize, the_open_one
+from autofuse.graph.loading.given.sizes import OpenSize, the_open_one, values_of
 from autofuse.values.arguments import Constant, Given
 
 Sizes = Mapping[str, Sequence[int]]
@@ -63,7 +63,8 @@ def form_of(
     model: Path, sizes: Sequence[OpenSize], values: Mapping[str, int], given: Given
 ) -> dict[str, tuple[int, ...] | Constant]:
     """What is given of the inputs where open `sizes` have such `values`; see `bucket_shapes`."""
-    return bucket_shapes(model, {one.name: (values.get(one.name, one.low),) for one in sizes}, given, "--sizes")[0]
+    named = {name: (value,) for name, value in values_of(sizes, values).items()}
+    return bucket_shapes(model, named, given, "--sizes")[0]
 
 
 WINDOWS = frozenset(

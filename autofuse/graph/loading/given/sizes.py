@@ -14,24 +14,30 @@ MOST = 1 << 20
 """The largest size."""
 DRAWN = 9
 """Sizes that stand for a range, at most."""
-SizeRange = int | tuple[int, int] | tuple[int, int, int]
-"""A size that is fixed, or the smallest and the largest of one that stays open, and its step where that is not 1."""
+SizeRange = int | tuple[int, int] | tuple[int, int, int] | str
+"""A size that is fixed, or the smallest and the largest of one that stays open, and its step where that is not 1; a
+text such as "past+1" for one that is always so much more than another."""
 Ranges = Mapping[str, SizeRange] | Iterable[str]
 """Ranges by name, or texts that `parse_sizes` reads."""
 _ALLOWED = (
-    f"NAME=LOW:HIGH such as batch=1:16, NAME=LOW:HIGH:STEP such as height=64:512:16, NAME=SIZE, or NAME alone for "
-    f"{DEFAULT_LOW}:{DEFAULT_HIGH}"
+    f"NAME=LOW:HIGH such as batch=1:16, NAME=LOW:HIGH:STEP such as height=64:512:16, NAME=SIZE, NAME=OTHER+MORE "
+    f"such as total=past+1, or NAME alone for {DEFAULT_LOW}:{DEFAULT_HIGH}"
 )
 
 
 @dataclass(frozen=True)
 class OpenSize:
-    """A size that stays open, by its name in the model: from `low` to `high`, both included, in multiples of `step`."""
+    """A size that stays open, by its name in the model: from `low` to `high`, both included, in multiples of `step`.
+
+    `follows`: the name of another size, than which this one is always `more`; "" for one of its own.
+    """
 
     name: str
     low: int
     high: int
     step: int = 1
+    follows: str = ""
+    more: int = 0
 
     def __str__(self) -> str:
         steps = f" in steps of {self.step}" if self.step > 1 else ""
@@ -51,8 +57,8 @@ class OpenSize:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether there is only one size."""
-        return self.low == self.high
+        """Whether there is only one size, or another one says which."""
+        return self.low == self.high or bool(self.follows)
 
 
 def parse_sizes(texts: Iterable[str]) -> dict[str, SizeRange]:
@@ -60,14 +66,23 @@ def parse_sizes(texts: Iterable[str]) -> dict[str, SizeRange]:
     found: dict[str, SizeRange] = {}
     for part in (part.strip() for text in texts for part in text.split(",")):
         name, equals, range_text = part.rpartition("=") if "=" in part else (part, "", "")
+        name, follows = name.strip(), _follower(range_text) is not None
         ends = [whole_number(end.strip()) for end in range_text.split(":")] if equals else [DEFAULT_LOW, DEFAULT_HIGH]
+        ends = [0] if follows else ends
         if not name or len(ends) > 3 or any(end is None for end in ends):
             raise InputError(f"--sizes: got {part!r:.200}, allowed: {_ALLOWED}")
         if name in found:
             raise InputError(f"--sizes: {name!r} is given twice")
         numbers = [end for end in ends if end is not None]
-        found[name] = _range(numbers)
+        found[name] = range_text.strip() if follows else _range(numbers)
     return found
+
+
+def _follower(text: str) -> tuple[str, int] | None:
+    """The size that is followed, and how much more it is, of a text such as "past+1"; None for another text."""
+    other, _, more = text.rpartition("+")
+    number = whole_number(more.strip())
+    return (other.strip(), number) if other.strip() and number is not None else None
 
 
 def _range(numbers: Sequence[int]) -> SizeRange:
@@ -82,6 +97,9 @@ def open_sizes(ranges: Ranges) -> tuple[OpenSize, ...]:
     found = []
     named = ranges if isinstance(ranges, Mapping) else parse_sizes(ranges)
     for name, given in named.items():
+        if isinstance(given, str):
+            found.append(_following(name, given, named))
+            continue
         low, high, step = (given, given, 1) if isinstance(given, int) else (*given, 1)[:3]
         if not (low >= 0 and high >= 1 and low <= high <= MOST):
             raise InputError(f"--sizes {name}={low}:{high}: allowed are 0 to {MOST:,}, the smaller number first")
@@ -89,6 +107,22 @@ def open_sizes(ranges: Ranges) -> tuple[OpenSize, ...]:
             raise InputError(f"--sizes {name}={low}:{high}:{step}: both ends must be multiples of the step")
         found.append(OpenSize(name, low, high, step))
     return tuple(found)
+
+
+def _following(name: str, given: str, named: Mapping[str, SizeRange]) -> OpenSize:
+    """A size that follows another one of those that are named."""
+    other, more = _follower(given) or ("", 0)
+    base = named.get(other)
+    if base is None or isinstance(base, str):
+        raise InputError(f"--sizes {name}={given}: allowed is another size with a range, and so much more")
+    low, high = (base, base) if isinstance(base, int) else base[:2]
+    return OpenSize(name, low + more, high + more, follows=other, more=more)
+
+
+def values_of(sizes: Sequence[OpenSize], values: Mapping[str, int]) -> dict[str, int]:
+    """The value of each size, where the open ones have these `values` and others are as small as they are."""
+    own = {one.name: values.get(one.name, one.low) for one in sizes if not one.follows}
+    return {one.name: own[one.follows] + one.more if one.follows else own[one.name] for one in sizes}
 
 
 def single_sizes(ranges: Ranges) -> dict[str, int]:

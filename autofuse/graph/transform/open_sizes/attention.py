@@ -101,6 +101,8 @@ class _Finder:
 
     def _before(self, name: str, *, scores: bool = False) -> None:
         """Takes what makes tensor `name` of rows. `scores`: one product of queries and keys is among it."""
+        if name in self.opened.tails and not self.cached:
+            raise refused(self.opened.symbol, self.softmax, f"{name!r} is the end of a constant, not its beginning")
         if name not in self.opened.grids or name in self.opened.parts:
             return
         operator = self.graph.producers.get(name)

@@ -47,6 +47,7 @@ class OpenGraph:
     each axis of these is, where one is, as the keys of a cache and of the new token. `targets`: of each
     constant with target sizes, place of an element -> how many times the open size it is, and how much more. `parts`:
     constants that are the first part of a longer one, and that one, as it is at the largest size: positions, masks.
+    `tails`: those of them that are the last part, as what causality says of a few queries behind a cache.
     """
 
     graph: Graph
@@ -57,6 +58,7 @@ class OpenGraph:
     grids: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     parts: Mapping[str, Array] = field(default_factory=dict)
     more: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    tails: frozenset[str] = frozenset()
 
     def factors(self, name: str) -> tuple[int, ...]:
         """How many times the open size each axis of a tensor is; 0 where it has nothing of it."""
@@ -86,7 +88,7 @@ class OpenGraph:
         constants = dict(self.graph.constants)
         for name, array in self.parts.items():
             if name in constants:
-                constants[name] = _first_part(array, tensors[name].shape)
+                constants[name] = _part(array, tensors[name].shape, name in self.tails)
         for name, places in self.targets.items():
             array = np.array(constants[name])
             array.reshape(-1)[list(places)] = [factor * size + more for factor, more in places.values()]
@@ -120,6 +122,7 @@ def open_graph(
     other = with_names_of(symbol, graph, other)
     longest = {} if largest is None else with_names_of(symbol, graph, largest).constants
     found = OpenGraph(graph, symbol, size, axes := {}, targets := {}, grids := {}, parts := {}, longer := {})
+    tails: set[str] = set()
     for name, tensor in graph.tensors.items():
         if tensor.shape != other.tensors[name].shape:
             factors, more = _factors(symbol, graph, tensor, size, other.tensors[name], other_size)
@@ -135,19 +138,25 @@ def open_graph(
             if not equal_arrays(array, other.constants[name]):
                 targets[name] = _targets(symbol, graph, name, size, other.constants[name], other_size)
         elif name in grids or not np.array_equal(array, _repeated(array, axes[name], size)):
-            if not all(_is_part(one, longest.get(name)) for one in (array, other.constants[name])):
-                raise refused_at(symbol, reader_of(graph, name), f"its constant {name!r} differs from row to row")
+            both = array, other.constants[name]
+            if not all(_is_part(one, longest.get(name)) for one in both):
+                if found.place(name) is None or not all(_is_part(one, longest.get(name), last=True) for one in both):
+                    raise refused_at(symbol, reader_of(graph, name), f"its constant {name!r} differs from row to row")
+                tails.add(name)
             parts[name] = longest[name]
-    return found
+    return replace(found, tails=frozenset(tails))
 
 
-def _is_part(array: Array, whole: Array | None) -> bool:
-    """Whether a constant is the first part of a longer one along each axis."""
-    return whole is not None and whole.ndim == array.ndim and equal_arrays(array, _first_part(whole, array.shape))
+def _is_part(array: Array, whole: Array | None, last: bool = False) -> bool:
+    """Whether a constant is the first part, or the `last` one, of a longer one along each axis."""
+    return whole is not None and whole.ndim == array.ndim and equal_arrays(array, _part(whole, array.shape, last))
 
 
-def _first_part(array: Array, shape: tuple[int, ...]) -> Array:
-    return np.ascontiguousarray(array[tuple(slice(0, extent) for extent in shape)])
+def _part(array: Array, shape: tuple[int, ...], last: bool) -> Array:
+    """The first, or the `last`, part of a constant that has such a shape."""
+    starts = (whole - extent if last else 0 for whole, extent in zip(array.shape, shape, strict=True))
+    parts = (slice(start, start + extent) for start, extent in zip(starts, shape, strict=True))
+    return np.ascontiguousarray(array[tuple(parts)])
 
 
 def with_parts_given(opened: OpenGraph, high: int) -> OpenGraph:
@@ -160,7 +169,7 @@ def with_parts_given(opened: OpenGraph, high: int) -> OpenGraph:
         if name in graph.returned:
             raise refused_at(opened.symbol, f"the output {name!r}", "it is a constant that depends on the size")
     constants = {name: array for name, array in graph.constants.items() if name not in opened.parts}
-    parts = {name: _first_part(array, shapes[name].shape) for name, array in opened.parts.items()}
+    parts = {name: _part(array, shapes[name].shape, name in opened.tails) for name, array in opened.parts.items()}
     given = replace(graph, inputs=(*graph.inputs, *names), constants=constants)
     return replace(opened, graph=given, parts=parts)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -121,10 +122,11 @@ def check_rows(opened: OpenGraph, *, apart: bool = False) -> None:
         touched = [name for name in (*operator.inputs, *operator.outputs) if opened.has(name)]
         if not touched or operator.name in whole:
             continue
-        for name in touched:
-            if name in opened.grids:
-                raise refused_grid(opened, name)
-        if not apart and (picked_rows(opened, operator) is not None or reduces_rows(opened, operator)):
+        if not apart and reduces_rows(opened, operator):
+            continue
+        if grids := [name for name in touched if name in opened.grids]:
+            raise refused_grid(opened, grids[0])
+        if not apart and picked_rows(opened, operator) is not None:
             continue
         if any(name and name not in opened.axes for name in operator.outputs):
             raise refused(opened.symbol, operator, "its result has rows no longer: it mixes them")
@@ -176,16 +178,21 @@ def picked_rows(opened: OpenGraph, operator: Operator) -> Picked | None:
 
 
 def reduces_rows(opened: OpenGraph, operator: Operator) -> bool:
-    """Whether an operator reduces over all rows and over nothing else, as a mean over tokens does."""
+    """Whether an operator reduces over all rows and over nothing else, as a mean over tokens does.
+
+    There may be more of them than the open size, as a mask has for the keys of a cache and of the new token.
+    """
     if operator.op_type not in _WHOLE or operator.domain or opened.has(operator.outputs[0]):
         return False
-    case = _Case(operator, opened)
-    rows, axes, shape = case.rows(0), case.integers(1, "axes"), case.shape(0)
-    if not case.only_first() or rows is None or not axes:
+    case, read = _Case(operator, opened), operator.inputs[0]
+    rows, axes, shape = opened.place(read), case.integers(1, "axes"), case.shape(0)
+    if rows is None or prod(shape[: rows.axis]) != 1 or not axes or any(map(opened.has, operator.inputs[1:])):
         return False
     reduced = {axis % len(shape) for axis in axes}
     single = all(shape[axis] == 1 for axis in reduced - {rows.axis})
-    return rows.axis in reduced and single and opened.graph.tensors[operator.inputs[0]].dtype == "float32"
+    dtype = opened.graph.tensors[read].dtype
+    summed = operator.op_type == "ReduceSum" and dtype in ("int32", "int64")
+    return rows.axis in reduced and single and (dtype == "float32" or summed)
 
 
 def _elementwise(case: _Case) -> bool:

@@ -5,7 +5,9 @@ keys = past_k up to the length of each sequence, then k, turned by its places; v
 y = Attention(q, keys, values, mask), where a query sees the keys up to its own, or the last of them (a window).
 Scores with a cap, cap * Tanh(scores / cap), and weights of which a sink of each head takes a part are written out here.
 
-A length is that of the past, which is data; the sizes of the cache, and whether a call is the first, are not.
+A length is that of the past, which is data; the sizes of the cache, and whether a call is the first, are not. Where a
+size of the model stays open and there is one sequence, its past is the whole of the cache that is given, as the
+operator defines it (the total is that of the longest sequence): keys = past_k | k.
 """
 
 from __future__ import annotations
@@ -79,6 +81,8 @@ class _Grouped:
         window = int(write.number_of("local_window_size", -1))
         if write.number_of("softcap", 0.0) > 0 or self._sinks:
             found = self._written_out(q, keys, values, self._mask(window))
+        elif self._is_joined and self.steps == 1 and not 0 <= window < self.total:
+            found = write.op("Attention", "attended", q, keys, values, **scaled)
         elif self.is_first and not 0 <= window < self.steps:
             masks = [] if self._is_full() else [self._within()]
             found = write.op("Attention", "attended", q, keys, values, *masks, is_causal=1, **scaled)
@@ -164,6 +168,12 @@ class _Grouped:
         """Whether a call has all of its sequences, so that nothing of the past counts."""
         return self.steps == self.total
 
+    @property
+    def _is_joined(self) -> bool:
+        """Whether new steps stand right behind all places of the cache."""
+        opened = self.write.draft.open_sizes and bool(self.write.input(_PAST_K))
+        return opened and self.batch == 1 and self.past + self.steps == self.total
+
     @cached_property
     def before(self) -> str:
         """The length of each past, [batch, 1, 1, 1]."""
@@ -215,7 +225,9 @@ class _Grouped:
     def _present(self, label: str, past: int, new: str, result: int) -> str:
         """The cache with the new steps; what attention reads of it."""
         write, size = self.write, max(self.past, self.total)
-        if self.is_first:
+        if self._is_joined:
+            whole = write.op("Concat", f"{label}/whole", write.input(past), new, axis=2)
+        elif self.is_first:
             whole = self._filled(f"{label}/whole", new, self.steps, size)
         else:
             kept = self._filled(f"{label}/kept", write.input(past), self.past, size)
