@@ -19,7 +19,8 @@ class CheckedLibrary:
     """A library file that is whole. `signer`: fingerprint of the key that it names as its signer's, "" for none.
 
     `trusted`: whether the signature was verified, by one of the keys that were given. `sha256`: of the whole file.
-    `sizes`: what it leaves open, from where to where. `caches`: inputs that it keeps between calls.
+    `sizes`: what it leaves open, from where to where; `steps`: of those that are multiples of a number, that number.
+    `caches`: inputs that it keeps between calls.
     """
 
     library: str
@@ -32,6 +33,7 @@ class CheckedLibrary:
     kernels: int
     sizes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     caches: tuple[str, ...] = ()
+    steps: Mapping[str, int] = field(default_factory=dict)
 
 
 def library_check(library: StrPath, *, trust: Sequence[StrPath] = ()) -> CheckedLibrary:
@@ -45,9 +47,10 @@ def library_check(library: StrPath, *, trust: Sequence[StrPath] = ()) -> Checked
     metadata, signer, digest = check(Path(library), keys)
     opened = metadata.programs[0].opened if metadata.programs else None
     sizes = {size.name: (size.low, size.high) for size in opened.sizes} if opened else {}
+    steps = {size.name: size.step for size in opened.sizes if size.step > 1} if opened else {}
     return CheckedLibrary(
         str(library), signer, bool(keys), digest, metadata.architecture, metadata.cpu_features, metadata.threads,
-        metadata.kernels, sizes, opened.kept if opened else (),
+        metadata.kernels, sizes, opened.kept if opened else (), steps,
     )  # fmt: skip
 
 

@@ -63,9 +63,11 @@ def check(
     from autofuse import api
 
     found = api.library_check(library, trust=trust or ())
-    open_sizes = ", ".join(f"{name} {low} to {high}" for name, (low, high) in found.sizes.items())
+    steps = {name: f" in steps of {step}" for name, step in found.steps.items()}
+    ranges = found.sizes.items()
+    open_sizes = ", ".join(f"{name} {low} to {high}{steps.get(name, '')}" for name, (low, high) in ranges)
     more = {"open sizes": open_sizes, "caches": ", ".join(found.caches)}
-    facts = {name: value for name, value in vars(found).items() if name not in ("sizes", "caches")}
+    facts = {name: value for name, value in vars(found).items() if name not in ("sizes", "steps", "caches")}
     shown = describe({**facts, **{name: text for name, text in more.items() if text}})
     show(found, form, shown, after_library_check(str(library), [str(key) for key in trust or ()]))
 

@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
+from typer.testing import CliRunner
 
 from autofuse import Session, api
 from autofuse.backend.library.compiled import Library
+from autofuse.cli.main import app
 from autofuse.errors import InputError
 from autofuse.kernels.open_sizes.grid_tiles import Split
 from tests.compiler.open_sizes.images import (
@@ -66,6 +68,14 @@ def test_a_session_names_the_sizes_and_refuses_others(library: Library, model: P
     counting = Session(model.with_suffix(".so"), record_sizes=True)
     counting.run(None, {"x": np.zeros((1, 3, 8, 12), np.float32)})
     assert counting.recorded_sizes == {(8, 12): 1}
+
+
+def test_a_check_of_the_library_says_ranges_and_steps(library: Library, model: Path) -> None:
+    checked = api.library_check(model.with_suffix(".so"))
+    assert checked.sizes == {"height": (2, 40), "width": (4, 72)}
+    assert checked.steps == {"height": 2, "width": 2}
+    shown = CliRunner().invoke(app, ["library", "check", str(model.with_suffix(".so"))])
+    assert "height 2 to 40 in steps of 2, width 4 to 72 in steps of 2" in " ".join(shown.output.split())
 
 
 def test_callers_with_different_sizes_run_side_by_side(model: Path, library: Library) -> None:
