@@ -20,6 +20,7 @@ from autofuse.backend.compile.realise import build_library
 from autofuse.fusion.planner.baselines import default_plan
 from autofuse.graph.loading.load import load as load_model
 from autofuse.kernels.build import build_kernel
+from autofuse.kernels.emission import Emission
 from autofuse.kernels.lowering.lower import lower
 from autofuse.kernels.workload.workload import Value, Workload, WorkloadOperator
 
@@ -48,9 +49,13 @@ def compiled(model: Path, output: Path) -> bytes:
     return api.load(output)({"x": x})[0].tobytes()
 
 
-def relu(size: int) -> Any:
+def relu_of(size: int) -> Workload:
     values = (Value("input", (1, size), "float32"), Value("output", (1, size), "float32"))
-    return build_kernel(Workload(values, (WorkloadOperator("Relu", (0,), (1,)),), 17), {}, TARGET).function
+    return Workload(values, (WorkloadOperator("Relu", (0,), (1,)),), 17)
+
+
+def relu(size: int) -> Any:
+    return build_kernel(relu_of(size), {}, TARGET).function
 
 
 def refuse(*_arguments: object, **_named: object) -> None:
@@ -128,6 +133,16 @@ def test_other_code_has_another_name(kept: Path) -> None:
     }
     assert len(keys) == 4
     assert known.key(relu(8).with_attr("global_symbol", "another"), True) in keys
+
+
+def test_code_that_a_look_up_wrote_down_names_the_object(kept: Path) -> None:
+    known, emission, workload = UserObjects(kept, TARGET), Emission(TARGET), relu_of(8)
+    made = emission.kernel(workload, {}).function
+    assert emission.known_code(workload, {}) == ""
+    code = emission.code(workload, {})
+    assert emission.known_code(workload, {}) == code
+    assert known.key(made, True, code) == known.key(made, True)
+    assert known.key(made, True, "other") != known.key(made, True)
 
 
 def test_what_nobody_asked_for_the_longest_goes_first(

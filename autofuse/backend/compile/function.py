@@ -35,12 +35,15 @@ take 4 KB of each kernel."""
 SCHEDULED = "tirx.is_scheduled"
 """The attribute of functions that our families emit."""
 IDLE_PASSES = (
-    "s_tir.CompactBufferAllocation", "s_tir.InjectPermutedLayout", "s_tir.InjectVirtualThread", "s_tir.HoistIfThenElse",
-    "tirx.RemoveNoOp",
+    "s_tir.CompactBufferAllocation", "s_tir.HoistIfThenElse", "s_tir.InferFragment", "s_tir.InjectDoubleBuffer",
+    "s_tir.InjectPermutedLayout", "s_tir.InjectSoftwarePipeline", "s_tir.InjectVirtualThread", "s_tir.LowerAutoCopy",
+    "s_tir.LowerThreadAllreduce", "s_tir.LowerVtcmAlloc", "s_tir.ThreadSync", "tirx.FP8ComputeLegalize",
+    "tirx.FP8StorageLegalize", "tirx.RemoveNoOp",
 )  # fmt: skip
-"""Passes that find nothing to do in what our families emit: buffers are as large as they have to be, threads and
-layouts are no GPU's, and LLVM takes conditions out of loops itself. Of a band of many windows the first took 5 s of 8;
-the others took a tenth of the time of common kernels. The machine code is the same, byte by byte."""
+"""Passes that find nothing to do in what our families emit: buffers are as large as they have to be, there is no float8
+and nothing of a GPU's, and LLVM takes conditions out of loops itself. Of a band of many windows the first took 5 s of
+8; the others took more than a tenth of the time of common kernels. The machine code is the same, byte by byte. Without
+`s_tir.StmtSimplify` it is not in three of the kernels that the tests sample."""
 LONG_VECTORS = 400
 """See `is_long`."""
 MANY_VECTORS = 200
@@ -214,8 +217,8 @@ def read_object(path: Path, symbol: str) -> Any:
 class Kept(Protocol):
     """Object code of functions that were translated before; see `autofuse.backend.compile.objects.UserObjects`."""
 
-    def key(self, function: Any, checked: bool) -> str:
-        """The name of an object, whatever its function is called."""
+    def key(self, function: Any, checked: bool, code: str = "") -> str:
+        """The name of an object, whatever its function is called. `code`: its `code_key`, where that is known."""
 
     def take(self, key: str, symbol: str, path: Path) -> bool:
         """Whether it is there; then it is written to `path`, its function called `symbol`."""
@@ -230,7 +233,7 @@ class Kept(Protocol):
 class NothingKept:
     """No objects of earlier libraries."""
 
-    def key(self, function: Any, checked: bool) -> str:  # noqa: ARG002
+    def key(self, function: Any, checked: bool, code: str = "") -> str:  # noqa: ARG002
         """See `Kept`."""
         return ""
 
@@ -334,16 +337,17 @@ class Translator:
     _begun: Distinct[Future[Path]] = field(default_factory=Distinct, init=False)
     _numbers: Iterator[int] = field(default_factory=count, init=False)
 
-    def begin(self, function: Any) -> Future[Path]:
-        """The object file of a TIR function, which is called `ANY_SYMBOL` there, as soon as a thread is free."""
+    def begin(self, function: Any, code: str = "") -> Future[Path]:
+        """The object file of a TIR function, which is called `ANY_SYMBOL` there, as soon as a thread is free; `code`:
+        its `code_key`, where that is known."""
 
         def begun() -> Future[Path]:
-            return self.threads.submit(self._write, function, self.folder / f"{next(self._numbers)}.o")
+            return self.threads.submit(self._write, function, code, self.folder / f"{next(self._numbers)}.o")
 
         return self._begun.of(function, begun)
 
-    def _write(self, function: Any, path: Path) -> Path:
-        key = self.kept.key(function, self.checked)
+    def _write(self, function: Any, code: str, path: Path) -> Path:
+        key = self.kept.key(function, self.checked, code)
         if not self.kept.take(key, ANY_SYMBOL, path):
             write_object(function, ANY_SYMBOL, self.target, path, self.checked)
             self.kept.keep(key, ANY_SYMBOL, path)

@@ -17,6 +17,7 @@ from typing import Any
 
 from autofuse.backend.compile.function import (
     ANY_SYMBOL,
+    ENTRY,
     NOTHING_KEPT,
     SETTINGS,
     SYMBOL_LENGTH,
@@ -76,7 +77,7 @@ class KernelObjects:
         `code`: its key, where that is known.
         """
         code = code or code_key(function)
-        path, symbol, key = self._path(code), symbol_of(code), kept.key(function, True)
+        path, symbol, key = self._path(code), symbol_of(code), kept.key(function, True, code)
         if path.exists():
             os.utime(path)
         else:
@@ -144,12 +145,10 @@ class UserObjects:
     folder: Path
     target: Target
 
-    def key(self, function: Any, checked: bool) -> str:
-        """The name of an object: of the function as it is, whatever it is called, and of what translates it."""
-        import tvm
-
+    def key(self, function: Any, checked: bool, code: str = "") -> str:
+        """The name of an object: of the function's code, whatever it is called, and of what translates it."""
         found = hashlib.sha256(repr((checked, self.target.key, installed_versions(), SETTINGS)).encode())
-        found.update(tvm.ir.save_json(function.with_attr("global_symbol", ANY_SYMBOL)).encode())
+        found.update((code or code_key(function.with_attr("global_symbol", ENTRY))).encode())
         return found.hexdigest()
 
     def take(self, key: str, symbol: str, path: Path) -> bool:
