@@ -87,6 +87,12 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         _page("real_models"),
     ),
     Experiment(
+        "open_sizes",
+        "Is one library for every size as fast as one for each, and faster than engines that take any size?",
+        "--threads 1,2 --budget 2m",
+        _page("open_sizes"),
+    ),
+    Experiment(
         "seeds",
         "What does each way to fuse and fold give on the first, smallest models?",
         "--budget 60s",
