@@ -93,6 +93,12 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         _page("open_sizes"),
     ),
     Experiment(
+        "open_sizes.decode",
+        "Does a step of a decoder take as long as its bytes, and does anything leak?",
+        "--threads 1,2 --budget 2m",
+        _page("open_sizes"),
+    ),
+    Experiment(
         "seeds",
         "What does each way to fuse and fold give on the first, smallest models?",
         "--budget 60s",
@@ -239,6 +245,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     Experiment("models", "Makes the networks of `experiments/models` as ONNX files.", "[NAME ...]"),
     Experiment("peers.environments", "Installs the environments of the rivals.", "[NAME ...]"),
     Experiment("peers.plot", "Draws the table of the peers.", "RESULTS.csv PICTURE.svg"),
+    Experiment("open_sizes.plot", "Draws the steps of a decoder.", "RESULTS.csv PICTURE.svg"),
 )
 """All of them; those that tell most about the product first, tools last."""
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from experiments.models import language, unet
+from experiments.models import language, torchvision_operators, unet
 from experiments.open_sizes.cases import CASES
 from experiments.real_models import torch_export, vision
 from experiments.real_models.language import t5_encoder
@@ -80,6 +80,29 @@ def step(path: Path) -> None:
     axes = {f"past.{part}": {2: "past"} for part in parts}
     inputs = (torch.randint(0, VOCABULARY, (1, 1)), torch.full((1, 1), PAST), *past)
     torch_export.traced(Step(model), inputs, path, names, results, axes)
+
+
+class Scores(nn.Module):
+    """The scores of classes alone, of a classifier of transformers."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, image: Tensor) -> Tensor:
+        """[batch, 3, 224, 224] -> [batch, classes]."""
+        found: Tensor = self.model(pixel_values=image).logits
+        return found
+
+
+def vision_transformer(path: Path) -> None:
+    """ViT-B/16 of transformers for any number of images."""
+    torchvision_operators.declare()
+    from transformers import ViTConfig, ViTForImageClassification
+
+    torch_export.seeded()
+    model = ViTForImageClassification(ViTConfig(num_labels=1000)).eval()
+    torch_export.dynamo(Scores(model), (torch.randn(BATCH, 3, 224, 224),), path, ["image"], [{0: "batch"}])
 
 
 def classifier(path: Path, name: str) -> None:

@@ -18,7 +18,7 @@ CHILDREN = {
     "kernel_counts/openvino_nodes.py", "memory/child.py", "models/generate.py", "networks/one_network.py",
     "noisy_neighbour/load.py", "overlap/builder.py", "peers/contender.py", "peers/runtimes/job.py",
     "torch_compile/contender.py", "provider/contender.py", "real_models/generate.py", "open_sizes/calls.py",
-    "open_sizes/exports.py", "__main__.py",
+    "open_sizes/exports.py", "open_sizes/steps.py", "__main__.py",
 }  # fmt: skip
 """Programs that experiments start themselves."""
 

@@ -1,19 +1,26 @@
-"""Which sizes `experiments/open_sizes` draws, what its tables say, and that it runs from a model to its rows."""
+"""Which sizes `experiments/open_sizes` draws, what its tables say, and that it runs from a model to its rows; and how a
+decoder's steps are counted."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from statistics import geometric_mean
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from autofuse.graph.loading.given.sizes import OpenSize, open_ones, open_sizes, parse_sizes
 from autofuse.measure.networks.bench import Contender, ContenderResult, compared
-from experiments.open_sizes import run
+from experiments.open_sizes import decode, run
 from experiments.open_sizes.cases import CASES, drawn, ends, spread, title
+from experiments.open_sizes.plot import lines_of
 from experiments.open_sizes.rows import FIXED, OWN, Calls, Row, best_peer, published, published_calls
+from experiments.peers.environments import MissingEnvironmentError
+from experiments.tables import read_csv
+from tests.compiler.open_sizes.decoders import Decoder, written
 from tests.compiler.open_sizes.models import weight, write
 from tests.experiments.seven_rounds import samples
 
@@ -123,3 +130,42 @@ def test_a_name_that_is_no_network_and_no_file_is_refused(tmp_path: Path, capsys
     assert run.main(["nothing", "--out", str(tmp_path)]) == 1
     assert "'nothing' is none of bert_base, " in capsys.readouterr().err
     assert title((2, 128)) == "2x128"
+
+
+STEPS = decode.Row("gpt2", 1, 0, 0, 0.0, 8_000_000, 0.0, 20.0, (100.0, 101.0, 101.0))
+
+
+def test_steps_are_counted_in_stretches_with_the_bytes_that_they_read() -> None:
+    passes = [[500.0 + number for number in range(80)], [500.0 + number for number in range(80)]]
+    rows = decode.rows_of(STEPS, passes, row_bytes=1000.0)
+    assert [(row.first, row.last) for row in rows] == [(first, first + 9) for first in range(0, 80, 10)]
+    assert rows[0].us == 504.5 and rows[0].read_bytes == 8_004_500
+    assert rows[0].gbs == pytest.approx(8_004_500 / 504.5 / 1000)
+    text = decode.published(rows)
+    assert "| gpt2 | 1 | 0 to 9 | 504 | 8 | 15.9 | 79% |" in text.splitlines()
+    assert "a step takes 1.14 times as long and reads 1.01 times as much" in text and "100, 101, 101 MiB" in text
+
+
+def test_a_decoder_is_compiled_and_called_behind_its_own_caches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    form = Decoder(layers=1, masks=())
+    model = written(tmp_path / "decoder.onnx", form)
+    network = run.Network("decoder", model, "past=0:30", 1, tmp_path)
+    monkeypatch.setattr(decode, "made", lambda *_: network)
+    monkeypatch.setattr(decode, "probe_machine", lambda *_: SimpleNamespace(dram_gbs_1=10.0, dram_gbs_n=10.0))
+
+    def absent(name: str) -> Path:
+        raise MissingEnvironmentError(name)
+
+    monkeypatch.setattr(decode, "interpreter", absent)
+    assert decode.main(["--steps", "16", "--passes", "2", "--out", str(tmp_path)]) == 0
+    records = read_csv(tmp_path / "decode" / "results.csv")
+    assert [one["last"] for one in records] == ["1", "3", "5", "7", "9", "11", "13", "15"]
+    assert all(float(one["us"]) > 0 for one in records)
+    sizes = [int(one["read_bytes"]) for one in records]
+    row = 2 * form.heads * form.width * 4
+    assert {two - one for one, two in pairwise(sizes)} == {2 * row}
+    assert sizes[0] > row, "the weights are read, too"
+    (points,) = lines_of(records).values()
+    assert points[0][0] == 0.5 and points[0][2] == pytest.approx(sizes[0] / 10e6)
