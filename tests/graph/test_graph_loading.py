@@ -38,6 +38,17 @@ def test_loading_leaves_the_given_model_untouched(model):
     assert proto.SerializeToString(deterministic=True) == before
 
 
+def test_a_long_constant_that_becomes_little_longer_is_folded(graph_of):
+    graph = graph_of(
+        """f (float[16,512] x) => (float[16,512] y) {
+        from = Constant<value_int=0>() to = Constant<value_int=512>() one = Constant<value_int=1>()
+        r = Range(from, to, one) s = Constant<value_ints=[16,512]>() n = Expand(r, s)
+        y = GatherElements<axis=1>(x, n) }"""
+    )
+    assert kinds(graph) == ["GatherElements"]
+    assert graph.constants[graph.operators[0].inputs[1]].shape == (16, 512)
+
+
 def test_a_shape_computed_by_a_chain_vanishes(graph_of):
     graph = graph_of(
         """f (float[2,3,4] x) => (float[2,12] y) {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,8 +121,11 @@ def _bound_elements(operator: Operator, arrays: list[NDArray[np.generic]]) -> fl
         match operator.op_type:
             case "ConstantOfShape":
                 return float(np.prod(last))
-            case "Expand" | "Tile":
+            case "Tile":
                 return float(arrays[0].size * np.prod(last))
+            case "Expand":
+                pairs = zip_longest(reversed(arrays[0].shape), last[::-1], fillvalue=1.0)
+                return math.prod(max(float(own), float(wished)) for own, wished in pairs)
             case "Range":
                 start, limit, delta = (float(array.reshape(-1)[0]) for array in arrays)
                 return max(0.0, (limit - start) / delta) if delta else 0.0
