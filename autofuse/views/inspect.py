@@ -20,6 +20,9 @@ from autofuse.graph.mapping import MappingType, mapping_type
 from autofuse.graph.model import Graph
 from autofuse.rewrite.rule import Match
 
+WIDE, PRODUCTS = frozenset({"int16", "uint16"}), frozenset({"Conv", "MatMul", "Gemm"})
+"""Levels of 16 bits, and the operators that multiply them."""
+
 
 @dataclass(frozen=True)
 class OperatorSummary:
@@ -63,7 +66,8 @@ class GraphSummary:
     those of no fusion at all, the work a search starts with. `sites`: places where something is open; equal ones
     share a decision, which makes the space `shared` times smaller. `regions`: see `autofuse.fusion.planner.regions`, of
     which `distinct_regions` differ in more than names and weights. `rewrites`: the rules that apply, those met
-    once others were applied too. `runs`: who runs the whole model (None: nobody asked).
+    once others were applied too. `runs`: who runs the whole model (None: nobody asked). `wide_levels`: names of
+    products and convolutions whose levels have 16 bits, which are computed in float32.
     """
 
     name: str
@@ -80,6 +84,7 @@ class GraphSummary:
     distinct_regions: int
     rewrites: tuple[RewriteSummary, ...] = ()
     runs: WhoRuns | None = None
+    wide_levels: tuple[str, ...] = ()
 
     @property
     def shared(self) -> float:
@@ -123,7 +128,19 @@ def inspect(graph: Graph, space: FusionSpace | None = None, runs: WhoRuns | None
         distinct_regions=len({part.signature for part in parts}),
         rewrites=_rewrites(planner.matches),
         runs=runs,
+        wide_levels=_wide_levels(graph),
     )
+
+
+def _wide_levels(graph: Graph) -> tuple[str, ...]:
+    """See GraphSummary."""
+    wide = {
+        operator.outputs[0]
+        for operator in graph.operators
+        if operator.op_type == "DequantizeLinear" and graph.tensors[operator.inputs[0]].dtype in WIDE
+    }
+    products = [operator for operator in graph.operators if operator.op_type in PRODUCTS]
+    return tuple(operator.name for operator in products if wide & set(operator.inputs))
 
 
 def bytes_moved(graph: Graph, plan: FusionPlan) -> int:

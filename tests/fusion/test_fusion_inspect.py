@@ -7,11 +7,17 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+import onnx
+import onnx.parser
 import pytest
+from onnx import numpy_helper
 
+from autofuse.cli.screens.parts_view import runs_facts
 from autofuse.fusion.explain import describe, plan_diff
 from autofuse.fusion.planner.baselines import none_plan
 from autofuse.fusion.planner.planner import plan_from
+from autofuse.graph.loading.load import from_model
 from autofuse.graph.mapping import MappingType
 from autofuse.graph.model import Graph
 from autofuse.views.inspect import inspect
@@ -102,3 +108,18 @@ def test_five_thousand_operators_are_analysed_and_planned_in_seconds(builder: An
     assert summary.kernels_default < len(graph.operators) / 2
     assert summary.shared >= 10, "equal layers share their decisions"
     assert summary.distinct_regions < summary.regions / 10, "equal layers are equal regions"
+
+
+@pytest.mark.parametrize(("dtype", "wide"), [("int16", 1), ("uint16", 1), ("int8", 0)])
+def test_levels_of_sixteen_bits_are_named_where_they_are_multiplied(dtype: str, wide: int) -> None:
+    """Products of bytes are integers; those of 16 bits are computed in float32, and the summary tells."""
+    text = """<ir_version: 10, opset_import: ["": 21]> f (float[4,8] x) => (float[4,3] y) {
+        q = QuantizeLinear (x, s, z)  r = DequantizeLinear (q, s, z)  u = DequantizeLinear (w, s)
+        p = MatMul (r, u)  y = Relu (p) }"""
+    model = onnx.parser.parse_model(text)
+    weights = np.arange(24).reshape(8, 3).astype("int8")
+    arrays = {"s": np.float32(0.1), "z": np.array(0, dtype), "w": weights}
+    model.graph.initializer.extend(numpy_helper.from_array(np.asarray(a), n) for n, a in arrays.items())
+    summary = inspect(from_model(model, "levels"))
+    assert len(summary.wide_levels) == wide
+    assert ("levels of 16 bits" in runs_facts(None, summary.wide_levels)) == bool(wide)

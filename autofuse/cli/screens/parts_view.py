@@ -67,9 +67,13 @@ def summary_text(summary: PartsSummary) -> Group:
     return Group(*found)
 
 
-def runs_facts(runs: WhoRuns | None) -> dict[str, object]:
-    """Who runs a model, and why."""
-    return {} if runs is None else {"runs in": runs.side, "why": runs.reason}
+def runs_facts(runs: WhoRuns | None, wide_levels: Sequence[str] = ()) -> dict[str, object]:
+    """Who runs a model, and why; which of its products are not of integers though they are of levels."""
+    found: dict[str, object] = {} if runs is None else {"runs in": runs.side, "why": runs.reason}
+    if wide_levels:
+        reason = "sums of such products may not fit 32 bits, and ONNX Runtime computes them so, too"
+        found["levels of 16 bits"] = f"{len(wide_levels)} products or convolutions in float32: {reason}"
+    return found
 
 
 def of_segments(parts: Sequence[PartReport], rest: Sequence[RestReport], texts: Sequence[Any]) -> Group:
