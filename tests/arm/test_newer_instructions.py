@@ -52,11 +52,11 @@ def integers(left: str, right: str, zeros: bool, computed: bool = False, depth: 
     return Small(parsed(f"y = MatMulInteger ({names})"), {"x": x} | ({"w": w} if computed else {}), ["y"], constants)
 
 
-def window(left: str, attributes: str, columns: int = 13) -> Small:
+def window(left: str, attributes: str, columns: int = 13, channels: int = 12, taps: int = 3) -> Small:
     """A convolution of bytes whose rows of results are of an odd number of pixels."""
     zero = np.array(201 if left == "uint8" else -77, left)
-    constants = {"w": levels("int8", 24, 12, 3, 3), "z": zero}
-    x = levels(left, 1, 12, 7, columns)
+    constants = {"w": levels("int8", 24, channels, taps, taps), "z": zero}
+    x = levels(left, 1, channels, 7, columns)
     return Small(parsed(f"y = ConvInteger <{attributes}> (x, w, z)"), {"x": x}, ["y"], constants)
 
 
@@ -73,6 +73,7 @@ INTEGERS: dict[str, Callable[[], Small]] = {
     "in place, signed, zero points on both sides": lambda: integers("int8", "uint8", True, depth=72),
     "computed weights": lambda: integers("uint8", "int8", False, True),
     "convolution": lambda: window("uint8", "pads=[1, 2, 0, 1], strides=[2, 1]"),
+    "convolution of an image": lambda: window("uint8", "pads=[3, 3, 3, 3], strides=[2, 2]", 21, channels=3, taps=7),
     "convolution of signed bytes": lambda: window("int8", "dilations=[1, 2], pads=[2, 2, 2, 2]"),
 }
 BFLOAT16: dict[str, Callable[[], Small]] = {
@@ -80,6 +81,9 @@ BFLOAT16: dict[str, Callable[[], Small]] = {
                              {"w": rounded(real(300, 41))}),
     "convolution": lambda: Small(parsed(ROUNDED + "y = Conv <pads=[1, 1, 1, 1]> (r, w, b)"), {"x": real(1, 10, 7, 9)},
                                  ["y"], {"w": rounded(real(24, 10, 3, 3)), "b": real(24)}),
+    "convolution of an image": lambda: Small(
+        parsed(ROUNDED + "y = Conv <pads=[3, 3, 3, 3], strides=[2, 2]> (r, w)"), {"x": real(1, 3, 9, 21)}, ["y"],
+        {"w": rounded(real(24, 3, 7, 7))}),
 }  # fmt: skip
 FLOAT16: dict[str, Callable[[], Small]] = {
     "product": lambda: Small(parsed("m = MatMul (x, w); y = Relu (m)"), {"x": half(13, 300)}, ["y"],
