@@ -116,7 +116,7 @@ class NarrowFamily(Family):
 
     def _streams(self, case: Case, form: Contraction) -> bool:
         """Whether weights come from beyond the second cache, and rows are so many that the hardware's own prefetching
-        falls behind (Zen 5, eight rows: a fifth of the time of bfloat16, a tenth of bytes; one to four: none)."""
+        falls behind (Zen 5: at eight rows; a single row is slower when it asks)."""
         size = np.dtype(case.workload.values[form.w].dtype).itemsize
         size = size if size == 1 else BFLOAT16_BYTES
         large = form.columns * form.depth * size > case.target.l2_bytes
