@@ -68,6 +68,22 @@ def test_the_size_is_found_in_merged_axes_and_target_shapes() -> None:
     check_size(found, 5, graph_at(5, body, {"three": [3], "two": [2]}, "float[n, 6] x) => (float[m, 2] y"))
 
 
+def test_a_resize_to_the_shape_of_another_tensor_has_the_size_in_its_target() -> None:
+    body = """
+      p = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (x)
+      inner = Shape <start = 2> (x)
+      outer = Shape <end = 2> (p)
+      t = Concat <axis = 0> (outer, inner)
+      r = Resize <mode = "nearest"> (p, , , t)
+      y = Add (r, x)
+    """
+    signature = "float[n, 2, 8, 6] x) => (float[n, 2, 8, 6] y"
+    found = opened(body, {}, signature)
+    check_rows(found)
+    check_size(found, 5, graph_at(5, body, {}, signature))
+    assert [array.tolist() for name, array in found.at(5).constants.items() if name in found.targets] == [[5, 2, 8, 6]]
+
+
 def test_a_constant_of_equal_rows_has_as_many_as_there_are() -> None:
     body = "s = Shape <start = 0, end = 1> (x); t = Concat <axis = 0> (s, six); e = Expand (w, t); y = Add (x, e)"
     found = opened(body, {"six": [6], "w": W[:1]})

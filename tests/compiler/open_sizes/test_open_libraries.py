@@ -25,6 +25,7 @@ from tests.compiler.open_sizes.models import (
     built,
     check,
     inputs_at,
+    weight,
     write,
 )
 
@@ -208,3 +209,25 @@ def test_a_model_that_needs_onnx_runtime_is_refused(tmp_path: Path) -> None:
         InputError, match="ONNX Runtime would run that part, at fixed sizes only: compile without --sizes"
     ):
         dry(tmp_path, "y = NonZero (x)", {"n": (1, 4), "m": 6}, "float[n, m] x) => (int64[2, k] y")
+
+
+SKIPPED = """
+skipped (float[batch, 3, 10, 9] x) => (float[batch, 4, 10, 9] y) {
+  a = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (x, w1)
+  p = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (a)
+  d = Conv <kernel_shape = [1, 1]> (p, w2)
+  inner = Shape <start = 2> (a)
+  outer = Shape <end = 2> (d)
+  t = Concat <axis = 0> (outer, inner)
+  n = Resize <mode = "nearest", coordinate_transformation_mode = "asymmetric", nearest_mode = "floor"> (d, , , t)
+  l = Resize <mode = "linear", coordinate_transformation_mode = "half_pixel"> (d, , , t)
+  s = Sum (n, l, a)
+  y = Relu (s)
+}"""
+SKIPPED_WEIGHTS = {"w1": weight(4, 3, 3, 3), "w2": weight(4, 4, 1, 1)}
+"""Images that grow to the size of a tensor before them, as U-Nets are exported: 10 of 5, and 9 of 4 places."""
+
+
+def test_any_number_of_images_grows_to_the_size_of_others(tmp_path: Path) -> None:
+    model = write(tmp_path / "skipped.onnx", SKIPPED, SKIPPED_WEIGHTS)
+    check(model, built(model, "batch", 1, 9), "batch", range(1, 10))

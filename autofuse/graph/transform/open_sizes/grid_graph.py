@@ -28,9 +28,6 @@ from autofuse.graph.transform.open_sizes.open_graph import (
     with_names_of,
 )
 
-TARGETS = {**TARGET_SHAPES, "Resize": (3,)}
-"""Operators with inputs, by position, whose elements are sizes of their result."""
-
 
 @dataclass(frozen=True)
 class Extent:
@@ -225,7 +222,7 @@ def _retarget(
     array, where = graph.constants[name], reader_of(graph, name)
     readers = graph.consumers.get(name, ())
     places = [(op.op_type, place) for op in readers for place, read in enumerate(op.inputs) if read == name]
-    known = all(place in TARGETS.get(kind, ()) for kind, place in places)
+    known = all(place in TARGET_SHAPES.get(kind, ()) for kind, place in places)
     if not readers or name in graph.outputs or not known or array.shape != twin.shape:
         raise refused_at(size.name, where, f"the value of {name!r} depends on it")
     for place, (here, there) in enumerate(zip(array.reshape(-1).tolist(), twin.reshape(-1).tolist(), strict=True)):

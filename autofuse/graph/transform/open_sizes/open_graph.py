@@ -18,7 +18,7 @@ from autofuse.errors import InputError
 from autofuse.graph.model import Graph, Operator, Tensor
 
 ADVICE = "compile with --shape or --buckets instead"
-TARGET_SHAPES = {"Reshape": (1,), "Expand": (1,), "Tile": (1,), "Slice": (1, 2)}
+TARGET_SHAPES = {"Reshape": (1,), "Expand": (1,), "Resize": (3,), "Tile": (1,), "Slice": (1, 2)}
 """Operators with inputs, by position, whose elements are sizes of their result, or places in it."""
 MOVING = frozenset(
     ("Cast", "Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile")
