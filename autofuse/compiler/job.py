@@ -89,7 +89,7 @@ def compile_in(
     read, choice = _read(context, model, given, told, form)
     forms = []
     whole = output is not None and choice is None
-    with _ahead(target, form) if whole else nullcontext() as ahead:
+    with _ahead(target) if whole else nullcontext() as ahead:
         decided = partial(_begin, emission, ahead) if ahead is not None else None
         for number, (graph, sha256) in enumerate(read):
             told(LOOKING_UP, number, len(read))
@@ -178,9 +178,9 @@ def read_files(context: Context, model: Path, output: Path, plan: str | None) ->
     }
 
 
-def _ahead(target: Target, form: LibraryFormat) -> AbstractContextManager[Translator]:
+def _ahead(target: Target) -> AbstractContextManager[Translator]:
     """What translates kernels from when they are found on."""
-    return translating(target, usable_threads(), user_objects(target), checked=form == "so")
+    return translating(target, usable_threads(), user_objects(target))
 
 
 def _begin(emission: Emission, ahead: Translator, workload: Workload, schedule: Mapping[str, int | str]) -> None:
@@ -262,7 +262,7 @@ def _built(
     build = partial(
         build_programs, target=target, threads=context.threads, output=output, progress=progress,
         emission=forms[0].ladder.emission, jobs=usable_threads(), kept=kept,
-        bounded=Translation(target, kept=kept, checked=write is None),
+        bounded=Translation(target, kept=kept),
     )  # fmt: skip
     if choice is None or write is not None:
         replaced = build(parts, key=key, write=write, ahead=ahead)

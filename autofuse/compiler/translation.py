@@ -29,20 +29,18 @@ TRANSLATING = "translating kernels of long code"
 class Translation:
     """What `autofuse.backend.compile.realise.Bounded` asks for, for one target. `cpu_s`: processor time of a kernel.
 
-    `kept`: objects of kernels from earlier libraries. `checked`: kernels look at their arguments, as those of TVM's
-    runtime do.
+    `kept`: objects of kernels from earlier libraries.
     """
 
     target: Target
     cpu_s: float = BUILD_CPU_S
     kept: Kept = NOTHING_KEPT
-    checked: bool = True
 
     def __call__(self, functions: Mapping[str, Any], told: Progress) -> tuple[dict[str, Any], dict[str, str]]:
         """Translate each of `functions`; DeviceError when no child can be started."""
         given_up: dict[str, str] = {}
         with scratch_folder() as folder:
-            keys = {name: self.kept.key(function, self.checked) for name, function in functions.items()}
+            keys = {name: self.kept.key(function) for name, function in functions.items()}
             left = [name for name in functions if not self.kept.take(keys[name], name, folder / f"{name}.o")]
             told(TRANSLATING, len(functions) - len(left), len(functions))
             if left:
@@ -67,7 +65,7 @@ class Translation:
             pool.close()
 
     def _call(self, folder: Path, symbol: str) -> Call:
-        request = Translate(folder / f"{symbol}.json", symbol, folder / f"{symbol}.o", self.cpu_s, self.checked)
+        request = Translate(folder / f"{symbol}.json", symbol, folder / f"{symbol}.o", self.cpu_s)
         return Call(request, WALL * self.cpu_s, "build_error")
 
 

@@ -15,6 +15,7 @@ from onnx import numpy_helper
 from typer.testing import CliRunner
 
 from autofuse.backend.c_interface import FOLDER
+from autofuse.backend.compile import function
 from autofuse.backend.library.library import load, read_metadata
 from autofuse.backend.library.session import Session
 from autofuse.cli.main import app
@@ -24,6 +25,7 @@ from tests.backend.forging import Body, forged, parts_of
 from tests.backend.test_session import write
 
 NETWORK = "net (float[4,8] x) => (float[4,2] y) { m = MatMul (x, w) r = Relu (m) y = MatMul (r, v) }"
+RELU = "net (float[4,8] x) => (float[4,8] y) { y = Relu (x) }"
 SEGMENTS_AT, SEGMENT_BYTES = 64, 56
 
 
@@ -154,6 +156,48 @@ DESCRIPTIONS: dict[str, tuple[Callable[[Body], object], str]] = {
 }
 
 
+ANOTHER = "not what its description says"
+OTHERS: dict[str, tuple[Callable[[Body], object], str]] = {
+    "weights in another order": (program(weights=[1, 0]), ANOTHER),
+    "a weight less": (program(weights=[0]), ANOTHER),
+    "a weight more": (program(weights=[0, 1, 0]), ANOTHER),
+    "a weight of another type": (lambda body: body["weights"][0].update(dtype="int32"), ANOTHER),
+    "a weight of more axes": (lambda body: body["weights"][0]["shape"].append(1), ANOTHER),
+    "a smaller input": (first("inputs", shape=[4, 7]), ANOTHER),
+    "a larger input": (first("inputs", shape=[5, 8]), ANOTHER),
+    "an input of more axes": (first("inputs", shape=[4, 8, 1]), ANOTHER),
+    "an input of another type": (first("inputs", dtype="int32"), ANOTHER),
+    "an input of booleans": (first("inputs", dtype="bool"), ANOTHER),
+    "an input without elements": (first("inputs", shape=[0, 8]), ANOTHER),
+    "an input more": (lambda body: body["programs"][0]["inputs"].append(another_input(body)), ANOTHER),
+    "no inputs": (program(inputs=[]), ANOTHER),
+    "an input beyond all memory": (first("inputs", shape=[1 << 21, 1 << 21]), f"no memory for float32|{ANOTHER}"),
+    "open sizes": (lambda body: (body.update(format=7), opened()(body)), "code has no open sizes"),
+}
+
+
+def another_input(body: Body) -> dict[str, object]:
+    return {**body["programs"][0]["inputs"][0], "name": "another"}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_code_that_takes_something_else_than_the_description_says_does_not_run(
+    built: Path, tmp_path: Path, name: str
+) -> None:
+    change, message = OTHERS[name]
+    with pytest.raises(InputError, match=message):
+        load(forged(built, tmp_path / "forged.so", body=change))
+
+
+def test_a_library_of_before_is_loaded_since_its_kernels_look_themselves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(function, "_lookers", lambda _module: {})
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 18]> {RELU}')
+    library = load(write([from_model(model, "net")], tmp_path / "net.so"))
+    assert np.array_equal(library([np.full((4, 8), -1, "float32")])[0], np.zeros((4, 8)))
+
+
 @pytest.mark.parametrize("name", DESCRIPTIONS)
 def test_a_description_that_makes_no_sense_is_refused(built: Path, tmp_path: Path, name: str) -> None:
     change, message = DESCRIPTIONS[name]
@@ -188,8 +232,7 @@ def test_numbers_that_json_lacks_and_texts_that_are_none_are_refused(
 def test_weights_in_another_order_are_an_error_and_no_traceback(built: Path, tmp_path: Path) -> None:
     path = forged(built, tmp_path / "forged.so", body=program(weights=[1, 0]))
     with pytest.raises(InputError, match="not what its description says"):
-        session = Session(path, threads=1)
-        session.run(None, session.empty_inputs())
+        Session(path, threads=1)
     done = CliRunner().invoke(app, ["run", str(path)])
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
 
@@ -278,6 +321,12 @@ TABLES: dict[str, tuple[bytes, bytes]] = {
     "many programs": (b"programs 1", b"programs 99999999999"),
     "minus one input": (b"program main 1", b"program main -1"),
     "nothing": (b"autofuse 1", b"autofuse 9"),
+    "weights in another order": (b"\nuses 0\nuses 1", b"\nuses 1\nuses 0"),
+    "a weight of another type": (b"weight 2 32", b"weight 0 32"),
+    "a larger input": (b"input 2 32 2 4 8", b"input 2 32 2 5 8"),
+    "an input of another type": (b"input 2 32", b"input 0 32"),
+    "an input of more axes": (b"input 2 32 2 4 8", b"input 2 32 3 4 8 1"),
+    "open sizes": (b"\nuses 1", b"\nuses 1\nsize 1 4 batch\nopen 0 0 0 1 0 1 -1"),
 }
 
 

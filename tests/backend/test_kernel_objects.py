@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from autofuse.backend.compile.host_cpu import local_device
 from autofuse.backend.compile.objects import KeptSymbols, KernelObjects, symbol_of
 from autofuse.backend.compile.realise import build_library
 from autofuse.backend.library.library import count_kernels, load
+from autofuse.errors import PlanError
 from autofuse.fusion.planner.baselines import default_plan
 from autofuse.graph.loading.load import load as load_model
 from autofuse.kernels.build import build_kernel
@@ -68,6 +70,14 @@ def test_equal_functions_are_translated_once_whatever_they_are_called(lowered: L
         assert translator.begin(one.with_attr("global_symbol", "another")) is begun
         assert translator.begin(other) is not begun
         assert begun.result().stat().st_size > 0
+
+
+def test_a_kernel_that_takes_something_else_than_its_group_gives_is_no_part_of_a_program(lowered: Lowered) -> None:
+    """It does not look at its arguments when it runs."""
+    kernels = [build_kernel(bound.workload, {}, TARGET) for bound in lowered.groups]
+    kernels[0] = replace(kernels[0], function=kernels[-1].function)
+    with pytest.raises(PlanError, match="its kernel is given .*float32.*, but takes .*float32"):
+        assemble(lowered.graph, list(zip(lowered.groups, kernels, strict=True)))
 
 
 @pytest.mark.skipif(host_linker() is None, reason="no bare linker here")

@@ -126,13 +126,12 @@ def test_other_code_has_another_name(kept: Path) -> None:
     known = UserObjects(kept, TARGET)
     one, other = relu(8), relu(9)
     keys = {
-        known.key(one, True),
-        known.key(one, False),
-        known.key(other, True),
-        UserObjects(kept, replace(TARGET, mcpu="other")).key(one, True),
+        known.key(one),
+        known.key(other),
+        UserObjects(kept, replace(TARGET, mcpu="other")).key(one),
     }
-    assert len(keys) == 4
-    assert known.key(relu(8).with_attr("global_symbol", "another"), True) in keys
+    assert len(keys) == 3
+    assert known.key(relu(8).with_attr("global_symbol", "another")) in keys
 
 
 def test_code_that_a_look_up_wrote_down_names_the_object(kept: Path) -> None:
@@ -141,8 +140,8 @@ def test_code_that_a_look_up_wrote_down_names_the_object(kept: Path) -> None:
     assert emission.known_code(workload, {}) == ""
     code = emission.code(workload, {})
     assert emission.known_code(workload, {}) == code
-    assert known.key(made, True, code) == known.key(made, True)
-    assert known.key(made, True, "other") != known.key(made, True)
+    assert known.key(made, code) == known.key(made)
+    assert known.key(made, "other") != known.key(made)
 
 
 def test_what_nobody_asked_for_the_longest_goes_first(

@@ -50,9 +50,9 @@ def test_kernels_are_begun_while_others_are_looked_up(
     events: list[str] = []
     begin = function.Translator.begin
 
-    def noted(translator: function.Translator, one: Any) -> Any:
+    def noted(translator: function.Translator, one: Any, code: str = "") -> Any:
         events.append("begun")
-        return begin(translator, one)
+        return begin(translator, one, code)
 
     monkeypatch.setattr(function.Translator, "begin", noted)
     report = api.compile(
@@ -104,8 +104,8 @@ def test_code_that_takes_too_long_to_translate_gives_way_to_the_simplest_schedul
 
     monkeypatch.setattr(Translation, "__call__", given_up)
     before = api.compile(model, tmp_path / "short.so", database=str(tmp_path / "a.db"), threads=1)
-    loops = function._vector_loops
-    monkeypatch.setattr(function, "_vector_loops", lambda one: LONG_VECTORS + 1 if loops(one) > 40 else 0)
+    loops = function.vector_loops
+    monkeypatch.setattr(function, "vector_loops", lambda one: LONG_VECTORS + 1 if loops(one) > 40 else 0)
     after = api.compile(model, tmp_path / "m.so", database=str(tmp_path / "a.db"), threads=1)
     assert len(asked) == 1 and len(asked[0]) == 1
     assert before.groups[0].schedule != after.groups[0].schedule

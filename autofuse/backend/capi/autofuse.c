@@ -46,6 +46,40 @@ static int load_module(af_model *model, const char *path) {
   return code;
 }
 
+/* Kernels do not look at their arguments: a function of the library does, of all that its table says of a program.
+   Programs with open sizes have none, and look on every run; neither have older libraries, whose kernels look. */
+static int look_at(const af_model *model, const af_program *p, const char *path) {
+  static _Alignas(ALIGNMENT) char nothing[ALIGNMENT];
+  char name[sizeof p->entry + 8], what[512];
+  TVMFFIObjectHandle look;
+  TVMFFIAny result;
+  int made = 0, code = 0;
+  snprintf(name, sizeof name, "looks_%s", p->entry);
+  if (find_function(model->machine, name, &look)) return -1;
+  if (look == NULL) return 0;
+  if (p->sizes) return drop(look), fail("%s: the library is damaged (its code has no open sizes)", path);
+  snprintf(what, sizeof what, "%.400s: the library is damaged (its code is not what its table says)", path);
+  TVMFFIAny *values = calloc(p->inputs + p->weights + 1, sizeof *values);
+  if (values == NULL) code = fail("out of memory");
+  for (; made < p->inputs && !code; made += !code) {
+    DLTensor blank = p->input[made].tensor;
+    blank.data = nothing; /* nobody reads it */
+    TVMFFIObjectHandle tensor = tensor_over(&blank);
+    if (tensor == NULL) code = -1;
+    else values[made] = of_object(tensor);
+  }
+  for (int i = 0; i < p->weights && !code; i++) values[p->inputs + i] = of_object(model->weights[p->uses[i]]);
+  if (!code) {
+    code = call(look, values, p->inputs + p->weights, &result);
+    if (code) fail_tvm(what);
+    else if (result.type_index >= kTVMFFIStaticObjectBegin) drop(result.v_obj);
+  }
+  for (int i = 0; i < made; i++) drop(values[i].v_obj);
+  free(values);
+  drop(look);
+  return code ? -1 : 0;
+}
+
 static int start_machine(af_model *model, const char *path) {
   TVMFFIAny nothing, result;
   if (load_module(model, path)) return -1;
@@ -61,8 +95,10 @@ static int start_machine(af_model *model, const char *path) {
   code = call(start, values, 3, &nothing);
   TVMFFIObjectDecRef(start);
   if (code) return fail_tvm("vm_initialization");
-  for (int i = 0; i < model->program_count; i++)
-    if ((model->programs[i].function = function_of(model->machine, model->programs[i].entry)) == NULL) return -1;
+  for (int i = 0; i < model->program_count; i++) {
+    af_program *p = &model->programs[i];
+    if ((p->function = function_of(model->machine, p->entry)) == NULL || look_at(model, p, path)) return -1;
+  }
   return (model->get_item = global("ffi.ArrayGetItem")) ? 0 : -1;
 }
 

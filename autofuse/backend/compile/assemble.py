@@ -5,18 +5,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.backend.compile.function import UPPER_BOUND, is_parallel
-from autofuse.backend.compile.symbols import Symbols
+from autofuse.backend.compile.function import UPPER_BOUND
+from autofuse.backend.compile.symbols import Symbols, refuse_misfit
 from autofuse.backend.container.open_spec import AxisSpec
 from autofuse.errors import PlanError
 from autofuse.graph.model import Graph
 from autofuse.graph.transform.open_sizes.grid_graph import Extent
 from autofuse.graph.transform.open_sizes.stored_shapes import OpenImages, OpenRows
+from autofuse.kernels.tir.loops import is_parallel
 from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.packing import as_stored
 from autofuse.kernels.workload.workload import HALF, PLAIN, BoundWorkload, Value
@@ -201,6 +203,9 @@ class _Program:
             self._calls.append(
                 lambda bound=bound, function=function, weights=weights: self._emit_call(bound, function, weights)  # type: ignore[misc]
             )
+            if self._rows is None:
+                given = [self._weight_values[place] for place in places]
+                self._calls.append(partial(refuse_misfit, kernel.function, bound.workload, given))
         for name in self._graph.outputs:
             if name in self._graph.constants and name not in self._held:
                 value = _plain(self._graph, name)

@@ -10,9 +10,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
+from autofuse.backend.container.metadata import looker
 from autofuse.device.target import Target
 from autofuse.errors import InputError
 from autofuse.kernels.tir.digest import Distinct
+from autofuse.kernels.tir.loops import vector_loops
 from autofuse.link.architecture import architecture_of
 from autofuse.link.linking import exported
 from autofuse.values.scratch import scratch_folder
@@ -26,12 +28,10 @@ UPPER_BOUND = "tir_var_upper_bound"
 """TVM's attribute of a function with open sizes: the largest, for which its memory is planned."""
 Told = Callable[[int, int], None]
 """Called with how many kernels of how many are translated."""
-LOWERING = {"tirx.disable_cse_tir": True}
+LOWERING = {"tirx.disable_cse_tir": True, "tirx.disable_assert": True}
 """LLVM finds common subexpressions again: TVM's own pass takes a fifth of the time for nothing (of long code four
-fifths)."""
-UNCHECKED = {**LOWERING, "tirx.disable_assert": True}
-"""Kernels that do not check their arguments: for programs that make them from the kernels' own description. The checks
-take 4 KB of each kernel."""
+fifths). Kernels do not check their arguments, which took 4 KB of each: whoever calls them checks once, see
+`_lookers`."""
 SCHEDULED = "tirx.is_scheduled"
 """The attribute of functions that our families emit."""
 IDLE_PASSES = (
@@ -51,7 +51,7 @@ MANY_VECTORS = 200
 access: 2,000 such loops took one pass 6 s, and 0.2 s as vectors. The machine code is the same but for the names of
 registers."""
 
-SETTINGS = (LOWERING, UNCHECKED, IDLE_PASSES, MANY_VECTORS)
+SETTINGS = (LOWERING, IDLE_PASSES, MANY_VECTORS)
 """What decides, besides the function and the target, which machine code is made."""
 
 BROKEN, CAREFUL = "module verification failed", 2
@@ -90,38 +90,18 @@ def compile_function(function: Any, target: Target) -> Any:
     return _compiled(function, target).jit()
 
 
-def _compiled(function: Any, target: Target, symbol: str = ENTRY, checked: bool = True) -> Any:
+def _compiled(function: Any, target: Target, symbol: str = ENTRY) -> Any:
     import tvm
 
     module = tvm.IRModule({symbol: function.with_attr("global_symbol", symbol)})
     ours = bool(function.attrs) and SCHEDULED in function.attrs
-    many = ours and _vector_loops(function) > MANY_VECTORS
+    many = ours and vector_loops(function) > MANY_VECTORS
 
     def build(described: Any) -> Any:
         return tvm.compile(_as_vectors(module, described) if many else module, target=described)
 
-    with _lowering(IDLE_PASSES if ours else (), checked):
+    with _lowering(IDLE_PASSES if ours else ()):
         return _carefully(build, target)
-
-
-def _vector_loops(function: Any) -> int:
-    from tvm import tirx
-    from tvm_ffi import structural_walk
-
-    found: list[bool] = []
-    structural_walk(function.body, (tirx.For, lambda loop: found.append(loop.kind == tirx.ForKind.VECTORIZED)))
-    return sum(found)
-
-
-def is_parallel(function: Any) -> bool:
-    """Whether a TIR function shares its work among threads."""
-    from tvm import tirx
-    from tvm_ffi import VisitInterrupt, structural_walk
-
-    def found(loop: Any) -> Any:
-        return VisitInterrupt() if loop.kind == tirx.ForKind.PARALLEL else None
-
-    return structural_walk(function.body, (tirx.For, found), order="pre") is not None
 
 
 def _as_vectors(module: Any, described: Any) -> Any:
@@ -143,10 +123,10 @@ def _carefully(build: Callable[[Any], Any], target: Target) -> Any:
     return build(tvm_target(target, CAREFUL))
 
 
-def _lowering(idle: Sequence[str] = (), checked: bool = True) -> Any:
+def _lowering(idle: Sequence[str] = ()) -> Any:
     from tvm.ir.transform import PassContext
 
-    return PassContext(opt_level=3, config=LOWERING if checked else UNCHECKED, disabled_pass=list(idle))
+    return PassContext(opt_level=3, config=LOWERING, disabled_pass=list(idle))
 
 
 def export_function(function: Any, target: Target, output: Path) -> None:
@@ -162,9 +142,9 @@ def assembly(function: Any, target: Target) -> str:
     return str(_compiled(function, target).mod.inspect_source("s"))
 
 
-def translate(function: Any, symbol: str, target: Target, checked: bool = True) -> Any:
+def translate(function: Any, symbol: str, target: Target) -> Any:
     """Runtime module with the machine code of one TIR function, called `symbol` in it. Several threads may do this."""
-    return _compiled(function, target, symbol, checked).mod
+    return _compiled(function, target, symbol).mod
 
 
 def write_function(function: Any, path: Path) -> None:
@@ -187,15 +167,15 @@ def is_long(function: Any) -> bool:
     Of 2,402 kernels of eleven networks those of up to 900 lines, which have about so many vector loops, took 2.2 s of
     processor time at most, and longer ones up to 16 s.
     """
-    return _vector_loops(function) > LONG_VECTORS
+    return vector_loops(function) > LONG_VECTORS
 
 
-def write_object(function: Any, symbol: str, target: Target, path: Path, checked: bool = True) -> None:
+def write_object(function: Any, symbol: str, target: Target, path: Path) -> None:
     """Write the machine code of one TIR function as the object file `path`; see `read_object`.
 
-    `symbol`: of `SYMBOL_LENGTH`. `checked`: it looks at its arguments before it computes, see `UNCHECKED`.
+    `symbol`: of `SYMBOL_LENGTH`.
     """
-    translate(function, ANY_SYMBOL, target, checked).write_to_file(str(path))
+    translate(function, ANY_SYMBOL, target).write_to_file(str(path))
     if symbol != ANY_SYMBOL:
         path.write_bytes(renamed(path.read_bytes(), ANY_SYMBOL, symbol))
 
@@ -217,7 +197,7 @@ def read_object(path: Path, symbol: str) -> Any:
 class Kept(Protocol):
     """Object code of functions that were translated before; see `autofuse.backend.compile.objects.UserObjects`."""
 
-    def key(self, function: Any, checked: bool, code: str = "") -> str:
+    def key(self, function: Any, code: str = "") -> str:
         """The name of an object, whatever its function is called. `code`: its `code_key`, where that is known."""
 
     def take(self, key: str, symbol: str, path: Path) -> bool:
@@ -233,7 +213,7 @@ class Kept(Protocol):
 class NothingKept:
     """No objects of earlier libraries."""
 
-    def key(self, function: Any, checked: bool, code: str = "") -> str:  # noqa: ARG002
+    def key(self, function: Any, code: str = "") -> str:  # noqa: ARG002
         """See `Kept`."""
         return ""
 
@@ -261,7 +241,7 @@ def compile_program(
     `jobs` at a time where they are not `kept`.
 
     Where all shapes are static, the passes that check them at run time are left out, since the library checks its own
-    inputs: they would cost a call an argument, on every run.
+    inputs: they would cost a call an argument, on every run. Whoever loads it calls `Program.looker` once instead.
     """
     import tvm
     from tvm import relax
@@ -272,6 +252,7 @@ def compile_program(
         with _begun(ahead, target, jobs, kept) as translator:
             translated = _translated(kernels, ready or {}, told, translator)
         programs = {v: function for v, function in lowered.functions_items() if str(v.name_hint) not in kernels}
+        programs |= _lookers(module)
         calls = tvm.IRModule(programs).with_attr("external_mods", [translated[name] for name in kernels])
         return relax.build(calls, target=tvm_target(target), relax_pipeline=None)
 
@@ -280,16 +261,14 @@ def compile_kernels(
     module: Any, target: Target, ready: Mapping[str, Any] | None = None, told: Told | None = None, jobs: int = 1,
     kept: Kept = NOTHING_KEPT, ahead: Translator | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """The machine code of the kernels of an assembled program, by symbol, unchecked; see `compile_program`."""
-    with _lowering(), _begun(ahead, target, jobs, kept, checked=False) as translator:
+    """The machine code of the kernels of an assembled program, by symbol; see `compile_program`."""
+    with _lowering(), _begun(ahead, target, jobs, kept) as translator:
         return _translated(_kernels(module), ready or {}, told, translator)
 
 
-def _begun(
-    ahead: Translator | None, target: Target, jobs: int, kept: Kept, checked: bool = True
-) -> AbstractContextManager[Translator]:
+def _begun(ahead: Translator | None, target: Target, jobs: int, kept: Kept) -> AbstractContextManager[Translator]:
     """The translator that may have begun, which is another's to end; or one for just these kernels."""
-    return translating(target, jobs, kept, checked) if ahead is None else nullcontext(ahead)
+    return translating(target, jobs, kept) if ahead is None else nullcontext(ahead)
 
 
 def _kernels(module: Any) -> dict[str, Any]:
@@ -322,16 +301,33 @@ def _calls_lowered(module: Any) -> Any:
     return passes(module)
 
 
+def _lookers(module: Any) -> dict[Any, Any]:
+    """For each program of static shapes a function that takes what it takes, and only looks at that; see
+    `Program.looker`. One with open sizes looks itself, on every run."""
+    import tvm
+    from tvm import relax
+    from tvm.ir.transform import Sequential
+    from tvm.relax import transform
+
+    builder = relax.BlockBuilder()
+    for variable, function in module.functions_items():
+        if isinstance(function, tvm.relax.Function) and UPPER_BOUND not in (function.attrs or {}):
+            arguments = [relax.Var(str(one.name), one.ty) for one in function.params]
+            with builder.function(looker(str(variable.name_hint)), arguments):
+                builder.emit_func_output(relax.Tuple([]))
+    passes = Sequential([transform.ToNonDataflow(), transform.VMShapeLower(), transform.AttachGlobalSymbol()])
+    return dict(passes(builder.get()).functions_items())
+
+
 @dataclass
 class Translator:
     """Translates kernels in `threads`, from when it is told of each on; equal functions once. See `translating`.
 
-    `kept`: objects of earlier libraries. `checked`: see `UNCHECKED`. `folder`: where objects are written.
+    `kept`: objects of earlier libraries. `folder`: where objects are written.
     """
 
     target: Target
     kept: Kept
-    checked: bool
     folder: Path
     threads: ThreadPoolExecutor
     _begun: Distinct[Future[Path]] = field(default_factory=Distinct, init=False)
@@ -347,9 +343,9 @@ class Translator:
         return self._begun.of(function, begun)
 
     def _write(self, function: Any, code: str, path: Path) -> Path:
-        key = self.kept.key(function, self.checked, code)
+        key = self.kept.key(function, code)
         if not self.kept.take(key, ANY_SYMBOL, path):
-            write_object(function, ANY_SYMBOL, self.target, path, self.checked)
+            write_object(function, ANY_SYMBOL, self.target, path)
             self.kept.keep(key, ANY_SYMBOL, path)
         return path
 
@@ -367,7 +363,7 @@ class Translator:
     def _named(self, function: Any, name: str) -> Any:
         """What the virtual machine computes shapes of open sizes by has a name of its own, and is kept nowhere."""
         path = self.folder / f"{name}.o"
-        translate(function, name, self.target, self.checked).write_to_file(str(path))
+        translate(function, name, self.target).write_to_file(str(path))
         return read_object(path, name)
 
     def _read(self, path: Path, name: str) -> Any:
@@ -379,11 +375,11 @@ class Translator:
 
 
 @contextmanager
-def translating(target: Target, jobs: int = 1, kept: Kept = NOTHING_KEPT, checked: bool = True) -> Iterator[Translator]:
+def translating(target: Target, jobs: int = 1, kept: Kept = NOTHING_KEPT) -> Iterator[Translator]:
     """A translator of `jobs` threads, which in the end waits for no kernel that nobody asked for."""
     with scratch_folder() as folder, ThreadPoolExecutor(jobs, "translate") as threads:
         try:
-            yield Translator(target, kept, checked, folder, threads)
+            yield Translator(target, kept, folder, threads)
         finally:
             threads.shutdown(wait=False, cancel_futures=True)
 

@@ -77,7 +77,7 @@ class KernelObjects:
         `code`: its key, where that is known.
         """
         code = code or code_key(function)
-        path, symbol, key = self._path(code), symbol_of(code), kept.key(function, True, code)
+        path, symbol, key = self._path(code), symbol_of(code), kept.key(function, code)
         if path.exists():
             os.utime(path)
         else:
@@ -145,9 +145,9 @@ class UserObjects:
     folder: Path
     target: Target
 
-    def key(self, function: Any, checked: bool, code: str = "") -> str:
+    def key(self, function: Any, code: str = "") -> str:
         """The name of an object: of the function's code, whatever it is called, and of what translates it."""
-        found = hashlib.sha256(repr((checked, self.target.key, installed_versions(), SETTINGS)).encode())
+        found = hashlib.sha256(repr((self.target.key, installed_versions(), SETTINGS)).encode())
         found.update((code or code_key(function.with_attr("global_symbol", ENTRY))).encode())
         return found.hexdigest()
 

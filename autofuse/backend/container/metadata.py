@@ -74,6 +74,13 @@ class KernelRow:
     source: str = ""
 
 
+def looker(entry: str) -> str:
+    """The function beside `entry` that takes the same arguments and does nothing but fail where their number, a shape
+    or a type is another. Kernels do not look, so that whoever loads a library calls it once. There is none beside an
+    entry that takes open sizes, which looks on every run, and none in older libraries, whose kernels look."""
+    return f"looks_{entry}"
+
+
 @dataclass(frozen=True)
 class Program:
     """The model at one set of input shapes: `entry` is the function that computes it.
@@ -95,6 +102,11 @@ class Program:
     plan_tier: str = ""
     opened: OpenSpec | None = None
     parallel: bool = True
+
+    @property
+    def looker(self) -> str:
+        """The function that says whether the code takes such inputs and weights; see `looker`."""
+        return looker(self.entry)
 
 
 @dataclass(frozen=True)

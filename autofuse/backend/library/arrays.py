@@ -91,6 +91,14 @@ def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     return block[start : start + size].view(dtype).reshape(shape)
 
 
+def room(spec: InputSpec) -> Array:
+    """Memory for an input that nobody writes, so that it takes no room. InputError where there is none."""
+    try:
+        return _aligned(spec.shape, numpy_dtype(spec.dtype))
+    except (MemoryError, ValueError) as error:  # numpy counts no more than 2^63 elements
+        raise InputError(f"input {spec.name!r}: no memory for {spec.dtype} of shape {spec.shape}") from error
+
+
 def aligned_zeros(spec: InputSpec) -> Array:
     """Zeros for an input, where a library reads them without a copy."""
     made = _aligned(spec.shape, numpy_dtype(spec.dtype))

@@ -22,6 +22,7 @@ from autofuse.backend.library.arrays import (
     as_array,
     example,
     lies_at,
+    room,
     tensor_over,
 )
 from autofuse.backend.library.dispatch import Cut, Dispatch, padded
@@ -78,6 +79,7 @@ class Library:
         self._exact = self._dispatch.exact
         self._mine = threading.local()
         self._entries()
+        self._look()
 
     def __call__(self, inputs: Inputs) -> list[Array]:
         """The outputs, in the model's order, for `inputs` by name or in the model's order.
@@ -192,6 +194,16 @@ class Library:
         machine = Machine(self._module, self._pooled)
         machine.instrument(note)
         return machine[self.metadata.programs[number].entry](*tensors, *self._weights[number])
+
+    def _look(self) -> None:
+        """Fails where the code takes other inputs or weights than the description says: kernels do not look."""
+        for program, weights in zip(self.metadata.programs, self._weights, strict=True):
+            look = self._mine.machine.find(program.looker)
+            if look is None:
+                continue
+            if program.opened is not None:
+                raise InputError("the library's code has no open sizes, as its description says: compile it again")
+            look(*[tensor_over(room(spec)) for spec in program.inputs], *weights)
 
     def _entries(self) -> list[Any]:
         """The programs as functions for the calling thread."""

@@ -65,6 +65,13 @@ class Machine:
         """A function of the library, or one that was saved."""
         return self._module[name]
 
+    def find(self, name: str) -> Any:
+        """A function of the library; None where there is none of this name."""
+        try:
+            return self._module[name]
+        except AttributeError:
+            return None
+
     def save(self, name: str, saved: str, arguments: list[Any]) -> None:
         """Binds a function to its arguments under the name `saved`."""
         self._module["save_function"](name, saved, 1, *arguments)

@@ -13,6 +13,7 @@ from autofuse.backend.library.arrays import Array, Kept, accepted, aligned_zeros
 from autofuse.backend.library.compiled import Library
 from autofuse.errors import InputError
 from autofuse.ort.bound import BoundModel, is_value, run_open, value_over
+from autofuse.values.names import BFLOAT16
 
 Call = Callable[[int, Sequence[Any]], Any]
 """Runs a segment: its number and TVM's tensors -> TVM's tensors."""
@@ -57,14 +58,28 @@ class Segment(Step):
         self._inputs = [(place, spec, np.dtype(spec.dtype)) for place, spec in enumerate(program.inputs)]
         self._kept = Kept()
         self._outputs = list(enumerate(part.outputs))
+        self._fits = False
 
     def run(self, values: dict[str, Any], call: Call) -> None:
         """See Step."""
         kept = self._kept
         given = [_tensor(values[spec.name], spec, dtype, kept, place) for place, spec, dtype in self._inputs]
+        if not self._fits:
+            self._look(given)
         results = call(self._number, given)
         for place, name in self._outputs:
             values[name] = Made(self._library, self._number, place, results)
+
+    def _look(self, given: Sequence[Any]) -> None:
+        """InputError where a segment before makes other tensors than this one takes, at the first run as at all."""
+        for (_, spec, _), tensor in zip(self._inputs, given, strict=True):
+            stored = "uint16" if spec.dtype == BFLOAT16 else spec.dtype
+            if (tuple(tensor.shape), str(tensor.dtype)) != (spec.shape, stored):
+                made = f"{tensor.dtype} of shape {tuple(tensor.shape)}"
+                raise InputError(
+                    f"{spec.name!r}: {made}, its segment takes {spec.dtype} of shape {spec.shape}: compile it again"
+                )
+        self._fits = True
 
 
 class Bound(Step):
@@ -107,16 +122,13 @@ def _tensor(value: Any, spec: InputSpec, dtype: np.dtype[Any], kept: Kept, place
     kind = type(value)
     if kind is Made:
         return value.tensor
-    if kind is Held:
-        if spec.table is not None:
-            accepted(spec, dtype, value.array)
-        return value.tensor
-    array: Array = value.numpy() if is_value(value) else value
+    held = value if kind is Held else None
+    array: Array = held.array if held is not None else value.numpy() if is_value(value) else value
     if array.shape != spec.shape:
         raise InputError(f"{spec.name!r}: shape {array.shape}, its segment takes {spec.shape}")
     if array.dtype is not dtype or spec.table is not None:
         array = accepted(spec, dtype, array)
-    return tensor_over(array, kept, place)
+    return held.tensor if held is not None and array is held.array else tensor_over(array, kept, place)
 
 
 def _value(value: Any) -> Any:

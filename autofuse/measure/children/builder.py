@@ -68,7 +68,7 @@ class BuildSession:
         assert self._target is not None
         with processor_limit(request.cpu_s):
             function = read_function(request.function)
-            write_object(function, request.symbol, self._target, request.output, request.checked)
+            write_object(function, request.symbol, self._target, request.output)
         return Done()
 
     def export_probe(self, request: ExportProbe) -> Done:

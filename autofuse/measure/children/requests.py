@@ -48,16 +48,12 @@ class Export(Request[Exported]):
 
 @dataclass(frozen=True)
 class Translate(Request[Done]):
-    """Translate the function in the file `function` to the object file `output`, where it is called `symbol`.
-
-    `checked`: it looks at its arguments before it computes.
-    """
+    """Translate the function in the file `function` to the object file `output`, where it is called `symbol`."""
 
     function: FilePath
     symbol: str
     output: FilePath
     cpu_s: float = BUILD_CPU_S
-    checked: bool = True
 
 
 @dataclass(frozen=True)

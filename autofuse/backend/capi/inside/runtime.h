@@ -71,14 +71,19 @@ static int call_global(const char *name, TVMFFIAny *values, int count, TVMFFIAny
   return code ? fail_tvm(name) : 0;
 }
 
-static TVMFFIObjectHandle function_of(TVMFFIObjectHandle module, const char *name) {
+/* A function of a module; NULL in `found` where there is none of this name. */
+static int find_function(TVMFFIObjectHandle module, const char *name, TVMFFIObjectHandle *found) {
   TVMFFIAny values[3] = {of_object(module), of_text(name), {.type_index = kTVMFFIBool, .v_int64 = 0}}, result;
-  if (call_global("ffi.ModuleGetFunction", values, 3, &result)) return NULL;
-  if (result.type_index != kTVMFFIFunction) {
-    fail("the library has no function %s", name);
-    return NULL;
-  }
-  return result.v_obj;
+  *found = NULL;
+  if (call_global("ffi.ModuleGetFunction", values, 3, &result)) return -1;
+  if (result.type_index == kTVMFFIFunction) *found = result.v_obj;
+  return 0;
+}
+
+static TVMFFIObjectHandle function_of(TVMFFIObjectHandle module, const char *name) {
+  TVMFFIObjectHandle found;
+  if (find_function(module, name, &found) == 0 && found == NULL) fail("the library has no function %s", name);
+  return found;
 }
 
 /* tensors ---------------------------------------------------------------------------------------------------- */
