@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeVar
 
-from autofuse.compiler.report import HIT, NEAREST, RULE, SIMILAR, STALE, STALE_CODE, TIERS
+from autofuse.compiler.report import HIT, MEASURED_HERE, NEAREST, RULE, SIMILAR, STALE, STALE_CODE, TIERS
 from autofuse.database.ask.lookups import SCHEDULES_TRIED
 from autofuse.database.database import ProfilingDatabase
 from autofuse.database.records import BestSchedule, ForeignPlan, ForeignSchedule, MeasuredSchedule, RelatedSchedule
@@ -22,15 +22,18 @@ from autofuse.errors import InputError
 from autofuse.fusion.plan import NO_LIMITS, ScheduleLimits
 from autofuse.kernels.emission import Emission
 from autofuse.kernels.families.protocol import Values
-from autofuse.kernels.schedule.guesses import first_schedules
-from autofuse.kernels.schedule.knobs import Space, open_knobs, tile_knobs
-from autofuse.kernels.schedule.limits import knobs_within
+from autofuse.kernels.schedule.guesses import first_packed_like, first_schedules
+from autofuse.kernels.schedule.knobs import Space, open_knobs, packed_like, packing, tile_knobs
+from autofuse.kernels.schedule.limits import keeps_text, knobs_within
 from autofuse.kernels.schedule.transfer import adapted, distance, schedule_fault, structure
 from autofuse.kernels.tir.digest import digest
 from autofuse.kernels.workload.workload import BoundWorkload, Workload
 
 FARTHEST = 8.0
 """Powers of two, over all sizes of all values, beyond which another shape says nothing."""
+
+DEARER = 1.1
+"""Times its best time that a tile may take, as measured, for weights that are stored once for all tiles of a kernel."""
 
 Schedule = dict[str, int | str]
 Decided = Callable[[Workload, Schedule], None]
@@ -94,6 +97,38 @@ class Ladder:
             dict(first_schedules(workload, self.knobs(workload), self.target, self.environment.setting.threads)[0]),
             RULE,
         )
+
+    def packed_like(self, workload: Workload, own: Found, schedule: Mapping[str, int | str]) -> Found:
+        """In place of a workload's `own` schedule one that packs its weights as `schedule` of another number of rows.
+
+        Where `own` was measured here, so is that, and it is hardly slower. `own` where there is none.
+        """
+        wanted = packing(schedule)
+        if packing(own.schedule) == wanted:
+            return own
+        if own.tier in MEASURED_HERE:
+            return self._measured_like(workload, own, wanted)
+        knobs, threads = self.knobs(workload), self.environment.setting.threads
+        if own.tier == RULE:
+            fitting = first_packed_like(workload, knobs, schedule, self.target, threads)
+        else:
+            pinned = packed_like(knobs, schedule)
+            fitting = None if pinned is None else adapted(own.schedule, pinned, self.target)
+        return own if fitting is None else replace(own, schedule=fitting, us=None, trusted=None)
+
+    def _measured_like(self, workload: Workload, own: Found, wanted: Mapping[str, int | str]) -> Found:
+        """The best that was measured here of the schedules that pack as `wanted`."""
+
+        def fits(text: str) -> bool:
+            schedule = legal(text, self.target)
+            return schedule is not None and packing(schedule) == wanted and keeps_text(self.limits, text)
+
+        rows = self.base.ranked(self.environment.setting, [workload.key], fits).get(workload.key, ())
+        found = self._best_here(workload, rows)
+        if found is None or found.us is None or own.us is None:
+            return own
+        as_sure = TIERS.index(found.tier) <= TIERS.index(own.tier)
+        return found if as_sure and found.us <= DEARER * own.us else own
 
     def simplest(self, workload: Workload) -> Schedule:
         """The schedule of the least code: the defaults, with tiles of one result."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from autofuse.compiler import Context, Policy
 from autofuse.compiler.open_sizes.job import OpenPlan, open_plan
 from autofuse.compiler.open_sizes.reading import OpenModel, read_open
+from autofuse.compiler.open_sizes.tiles import sharing
 from autofuse.compiler.plan_ladder import find_open_plan
 from autofuse.database.database import ProfilingDatabase, open_database
 from autofuse.environment.device import RunnerOptions, open_runner, thread_count
@@ -87,6 +89,8 @@ def row_tiles(
     read = read_open(model, given, sizes)
     planned = open_plan(context, read, find_open_plan(context, read.opened.graph, read.sha256, None))
     tiles = weighted(planned, {_ordered(read, _ranges(sizes), point): part for point, part in happening.items()})
+    firsts = {other.key: first.key for other, first in sharing(planned.kernels, context.environment.target)}
+    tiles = [replace(tile, first=firsts.get(tile.bound.workload.key, "")) for tile in tiles]
     graphs = {rows: planned.opened.at(rows or planned.opened.size) for rows in {tile.rows for tile in tiles}}
     kernels = sum(bool(own) for _, _, own in planned.groups)
     return Tiled(planned.opened.graph, planned.chosen, kernels, tiles, graphs)

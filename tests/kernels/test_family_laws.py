@@ -18,7 +18,7 @@ from autofuse.kernels.build import build_kernel
 from autofuse.kernels.families.protocol import FusedFamily, Schedule
 from autofuse.kernels.families.registry import FAMILIES, family_of, is_own, knobs, nests_of, refusal
 from autofuse.kernels.schedule.guesses import first_schedules
-from autofuse.kernels.schedule.knobs import canonical, declared_names, fits_registers, open_knobs
+from autofuse.kernels.schedule.knobs import canonical, declared_names, fits_registers, open_knobs, packing
 from autofuse.kernels.tir.digest import code_key
 from autofuse.kernels.workload.workload import Workload
 from autofuse.values.resources import data_path
@@ -120,6 +120,27 @@ def test_idle_knobs_do_not_change_the_code(name: str) -> None:
     idle = [schedule for schedule in draws if canonical(schedule, found) != schedule]
     for schedule in idle[:2]:
         assert code(workload, schedule, target) == code(workload, canonical(schedule, found), target)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_schedules_with_the_same_packing_read_the_same_packed_constants(name: str) -> None:
+    """Tiles of an open size share a constant by its name, shape and type, and the knobs that pack."""
+    target, rng, bench = TARGETS["avx512"], random.Random(13), Bench()
+    workload, sample = workload_of(name, target), SAMPLES[name]
+    found = opened(workload, target)
+    others = [knob for knob in found if knob not in packing({})]
+    base = canonical({knob: values[0] for knob, values in found.items()} | dict(sample.schedule), found)
+    constants = bench.constants(sample.small, bench.bind(sample.small))
+    known: dict[str, bytes] = {}
+    for _ in range(4):
+        drawn = base | {knob: rng.choice(found[knob]) for knob in others}
+        assert packing(drawn) == packing(base)
+        kernel = build_kernel(workload, drawn, target)
+        packed = kernel.pack(constants)
+        first = len(workload.of_kind("input"))
+        for parameter, array in zip(kernel.function.params[first : first + len(packed)], packed, strict=True):
+            key = f"{parameter.name} {array.shape} {array.dtype}"
+            assert known.setdefault(key, array.tobytes()) == array.tobytes()
 
 
 @pytest.mark.parametrize(("family", "knob"), ALL_KNOBS)

@@ -24,7 +24,13 @@ from autofuse.compiler.formats import check_form, check_signed, with_files, writ
 from autofuse.compiler.job import LOOKING_UP, checked_plan, read_files
 from autofuse.compiler.open_sizes.groups import Grouped, open_groups
 from autofuse.compiler.open_sizes.reading import OpenModel, read_open
-from autofuse.compiler.open_sizes.tiles import open_report, require_own, require_schedules, tile_report
+from autofuse.compiler.open_sizes.tiles import (
+    open_report,
+    require_own,
+    require_schedules,
+    tile_report,
+    with_shared_weights,
+)
 from autofuse.compiler.plan_ladder import FoundPlan, find_open_plan
 from autofuse.compiler.report import HIT, RULE, TILE, CompileReport, GroupReport
 from autofuse.compiler.schedule_ladder import Found, Ladder
@@ -113,6 +119,11 @@ class OpenPlan:
         """Rows (0: all, of a kernel without an open size) and workload of every tile that has a schedule."""
         return [tile for group, _, tiles in self.groups if group.in_tiles for tile in tiles]
 
+    @property
+    def kernels(self) -> list[list[BoundWorkload]]:
+        """The workloads of the tiles of each kernel that has such, the most rows first."""
+        return [[bound for _, bound in tiles] for group, _, tiles in self.groups if group.in_tiles and tiles]
+
 
 def open_plan(context: Context, read: OpenModel, chosen: FoundPlan) -> OpenPlan:
     """A plan in tiles. InputError for what cannot have an open size in the graph that it leaves."""
@@ -136,6 +147,7 @@ def _tiled(context: Context, read: OpenModel, chosen: FoundPlan, caches: Caches)
     wanted = [bound for _, bound in planned.tiles]
     found = ladder.find(wanted, context.policy.measured_only)
     require_schedules(context.policy, wanted, found)
+    found = with_shared_weights(ladder, planned.kernels, found)
     emit = partial(group_kernel, opened, emission=emission, threads=context.threads, caches=caches)
     emit = partial(emit, own=planned.repeats.own if planned.repeats else ())
     groups = [_emitted(_scheduled(group, bound, tiles, found), ladder, emit) for group, bound, tiles in planned.groups]

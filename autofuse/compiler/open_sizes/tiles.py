@@ -10,14 +10,15 @@ from autofuse.backend.compile.open_program import OpenTile
 from autofuse.compiler.context import Context, Policy
 from autofuse.compiler.plan_ladder import FoundPlan
 from autofuse.compiler.report import HIT, MEASURED_HERE, RULE, CompileReport, GroupReport, PlanReport
-from autofuse.compiler.schedule_ladder import Found
+from autofuse.compiler.schedule_ladder import Found, Ladder
+from autofuse.device.target import Target
 from autofuse.errors import AutofuseError, StrictMissError
 from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.graph.model import Graph, Operator
 from autofuse.kernels.families.registry import is_own
 from autofuse.kernels.schedule.weight_size import held_bytes, model_bytes
 from autofuse.kernels.workload.free_reshape import is_free_reshape
-from autofuse.kernels.workload.workload import BoundWorkload, bind_workload
+from autofuse.kernels.workload.workload import BoundWorkload, Workload, bind_workload
 from autofuse.values.arguments import file_title
 
 
@@ -43,6 +44,30 @@ def require_schedules(policy: Policy, wanted: Sequence[BoundWorkload], found: Ma
             f"{len(stale)} of {len(wanted)} tiles were measured with other versions or other code, such as {stale[0]}: "
             f"{advice}"
         )
+
+
+def sharing(kernels: Iterable[Sequence[BoundWorkload]], target: Target) -> list[tuple[Workload, Workload]]:
+    """The tiles that should pack their weights as the first one of their kernel does, each with that first one.
+
+    All, where the weights of all kernels do not fit the second cache: a tile of few rows then waits for its weights,
+    and reads panels of another width hardly slower. `kernels`: the tiles of each, the most rows first.
+    """
+    several = [[bound.workload for bound in tiles] for tiles in kernels]
+    if sum(model_bytes(tiles[0]) for tiles in several) <= target.l2_bytes:
+        return []
+    return [(other, first) for first, *others in several for other in others if model_bytes(first)]
+
+
+def with_shared_weights(
+    ladder: Ladder, kernels: Iterable[Sequence[BoundWorkload]], found: Mapping[str, Found]
+) -> dict[str, Found]:
+    """`found`, in which the tiles of a kernel pack weights alike that should be stored once; see `sharing`."""
+    changed = dict(found)
+    for other, first in sharing(kernels, ladder.target):
+        own, leads = changed.get(other.key), changed.get(first.key)
+        if own is not None and leads is not None:
+            changed[other.key] = ladder.packed_like(other, own, leads.schedule)
+    return changed
 
 
 def tile_report(tile: OpenTile, operators: tuple[str, ...], where: str, found: Mapping[str, Found]) -> GroupReport:

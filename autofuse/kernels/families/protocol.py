@@ -28,11 +28,13 @@ class Knob:
 
     `values`: what is tried where the search space names no values; the first is what a schedule without this knob has.
     `tile`: it says how many results of a tile are written out in the code. Such knobs of a family are stepped together.
+    `packs`: it says how constants are packed. Kernels that differ in other knobs alone read the same packed weights.
     """
 
     values: Values
     meaning: str
     tile: bool = False
+    packs: bool = False
 
 
 Declared = Mapping[str, Knob]

@@ -26,6 +26,7 @@ from autofuse.kernels.build import Constants, Kernel, check_layouts, emit_body
 from autofuse.kernels.families.protocol import Schedule
 from autofuse.kernels.nest.evaluate import Pack
 from autofuse.kernels.open_sizes.open_function import Argument, Arguments, open_function
+from autofuse.kernels.schedule.knobs import packing
 from autofuse.kernels.tir.emit import Array, Expr
 from autofuse.kernels.workload.as_graph import workload_cost
 from autofuse.kernels.workload.workload import Workload
@@ -199,12 +200,25 @@ class _Rows:
         return Array(self.arguments[index].flat(elements, start), value.shape, value.dtype, value.block)
 
     def _declare(self, number: int) -> Callable[[str, Pack, tuple[int, ...], str], Array]:
-        """Declares the constants of a tile."""
+        """Declares the constants of a tile: those that an earlier one packs alike are its own, too."""
+        packed = [_packed_from(tile) for tile in self.tiles]
+        owner = packed.index(packed[number])
 
         def declare(name: str, pack: Pack, shape: tuple[int, ...], dtype: str) -> Array:
-            return self.constants.declare(f"tile{number}_{name}", _of_tile(number, pack), shape, dtype)
+            own = f"tile{owner}_{name}_{'x'.join(map(str, shape))}_{dtype}"
+            return self.constants.declare(own, _of_tile(owner, pack), shape, dtype)
 
         return declare
+
+
+def _packed_from(tile: Tile) -> tuple[object, ...]:
+    """All that packed constants of one name and shape may depend on: the constants, and how a schedule packs them."""
+    constants = [
+        (index, value.shape, value.dtype, value.literal)
+        for index, value in enumerate(tile.workload.values)
+        if value.kind in ("constant", "literal")
+    ]
+    return constants, packing(tile.schedule)
 
 
 def _of_tile(number: int, pack: Pack) -> Pack:

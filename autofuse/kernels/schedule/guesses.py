@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from autofuse.device.target import Target
-from autofuse.kernels.families.protocol import Case, Guess, Values
+from autofuse.kernels.families.protocol import Case, Guess, Schedule, Values
 from autofuse.kernels.families.registry import families, nests_of
-from autofuse.kernels.schedule.knobs import canonical
+from autofuse.kernels.schedule.knobs import canonical, fits_registers, packed_like
 from autofuse.kernels.workload.workload import Workload
+
+
+def first_packed_like(
+    workload: Workload, knobs: Mapping[str, Values], schedule: Schedule, target: Target, threads: int = 1
+) -> Guess | None:
+    """The first guess that packs constants as `schedule` of another number of rows does; None where there is none."""
+    pinned = packed_like(knobs, schedule)
+    guesses = [] if pinned is None else first_schedules(workload, pinned, target, threads)
+    return next((guess for guess in guesses if fits_registers(guess, target)), None)
 
 
 def first_schedules(workload: Workload, knobs: Mapping[str, Values], target: Target, threads: int = 1) -> list[Guess]:

@@ -31,6 +31,28 @@ def tile_knobs() -> list[tuple[str, ...]]:
     return [tile for tile in tiles if tile]
 
 
+def packing(schedule: Schedule) -> dict[str, int | str]:
+    """The knobs that say how constants are packed, with their values in `schedule`.
+
+    Of workloads that differ in their number of rows alone, schedules with the same ones pack the same weights alike.
+    """
+    return {
+        f"{family}.{name}": schedule.get(f"{family}.{name}", knob.values[0])
+        for family, own in registry.knobs().items()
+        for name, knob in own.items()
+        if knob.packs
+    }
+
+
+def packed_like(knobs: Mapping[str, Values], schedule: Schedule) -> dict[str, Values] | None:
+    """`knobs` of a workload without the values that pack its constants otherwise than `schedule`, which may be that of
+    another number of rows; None where a knob lacks the value."""
+    wanted = packing(schedule)
+    if any(value not in knobs.get(name, (value,)) for name, value in wanted.items()):
+        return None
+    return {name: (wanted[name],) if name in wanted else values for name, values in knobs.items()}
+
+
 def open_knobs(workload: Workload, target: Target, space: Space) -> dict[str, Values]:
     """Every knob that makes a difference for `workload` -> the values to try, the first being the default."""
     case = Case(workload, tuple(nests_of(workload)), target)

@@ -29,6 +29,7 @@ class WeightedTile:
     """A tile of `rows` (0: the kernel has no open size), of which a call runs so many on the average.
 
     `places`: what it computes of an image, such as "8x32". `graph`: number of the graph that it is part of.
+    `first`: key of the workload as whose schedules some of its own should pack their weights; "" where none is.
     """
 
     rows: int
@@ -36,6 +37,7 @@ class WeightedTile:
     runs: float
     graph: int
     places: str = ""
+    first: str = ""
 
 
 class TileSearch:
@@ -92,11 +94,19 @@ class TileSearch:
             for start in range(0, len(missing), BATCH):
                 lab.measure_first(missing[start : start + BATCH], counted)
         while not counted.spent():
+            self._suggest_packings()
             known = [one for one in self.searches if one.best_us is not None]
             stakes = {one.key: [Stake(self._us(one))] for one in known}
             chosen, _ = next_candidates(known, stakes, BATCH, LEAST)
             if not sum(lab.measure(self._of(number, chosen), counted) for number, lab in self.labs.items()):
                 return
+
+    def _suggest_packings(self) -> None:
+        """Lets each tile try to read the weights as the best schedule of its kernel's first tile packs them."""
+        for key, tile in self.tiles.items():
+            first = self.evidence.searches.get(tile.first)
+            if first is not None and first.best is not None:
+                self.evidence.searches[key].suggest_packing(first.best)
 
     def _is_missing(self, search: WorkloadSearch, graph: int) -> bool:
         return self.tiles[search.key].graph == graph and search.best_us is None and not search.complete

@@ -16,8 +16,8 @@ from autofuse.device.target import Target
 from autofuse.fusion.plan import ScheduleLimits
 from autofuse.graph.model import Graph
 from autofuse.kernels.families.protocol import Values
-from autofuse.kernels.schedule.guesses import first_schedules
-from autofuse.kernels.schedule.knobs import canonical, fits_registers, open_knobs, tile_knobs
+from autofuse.kernels.schedule.guesses import first_packed_like, first_schedules
+from autofuse.kernels.schedule.knobs import canonical, fits_registers, open_knobs, packing, tile_knobs
 from autofuse.kernels.schedule.limits import keeps, keeps_text, knobs_within
 from autofuse.kernels.schedule.transfer import adapted
 from autofuse.kernels.workload.workload import BoundWorkload, Workload
@@ -193,6 +193,15 @@ class WorkloadSearch:
         kept = canonical({**default, **fitting}, self.knobs)
         if schedule_text(kept) not in self.tried and kept not in self.suggested:
             self.suggested = [kept, *self.suggested[: SUGGESTIONS - 1]]
+
+    def suggest_packing(self, schedule: Schedule) -> None:
+        """Queues a schedule that packs weights as that of another number of rows does, unless one was tried."""
+        wanted = packing(schedule)
+        if any(packing(json.loads(text)) == wanted for text in self.tried):
+            return
+        guess = first_packed_like(self.bound.workload, self.knobs, schedule, self.target, self.threads)
+        if guess is not None:
+            self.suggest(guess)
 
     def hint(self, schedule: Schedule) -> None:
         """Queues a schedule that somebody else shared, after the rules' first guess: it may cost a measurement."""

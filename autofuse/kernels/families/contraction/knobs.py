@@ -38,8 +38,9 @@ KNOBS: Declared = {
         ("direct", "winograd4", "winograd2", "dot", "pixel_lanes", "group_lanes"),
         "directly, by Winograd's transforms (3x3 of stride 1), with the lanes over channels (few columns), over pixels "
         "(1x1, between maps in rows), or over the channels of several small groups",
+        packs=True,
     ),
-    "vectors": Knob((2, 4, 1, 3, 8), "vectors of output channels held in registers", tile=True),
+    "vectors": Knob((2, 4, 1, 3, 8), "vectors of output channels held in registers", tile=True, packs=True),
     "pixels": Knob((4, 6, 5, 3, 8), "neighbouring results held in registers", tile=True),
     "rows_per_task": Knob((4, 1, 2, 8, 0), "rows of results a parallel task computes (0: all)"),
     "panels_per_task": Knob((1, 2, 4, 0), "panels of output channels a parallel task computes (0: all)"),

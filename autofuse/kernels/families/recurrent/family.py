@@ -29,7 +29,7 @@ class RecurrentFamily(Family):
 
     name = NAME
     knobs: ClassVar[Declared] = {
-        "vectors": Knob((2, 4, 1, 8), "vectors of hidden units of a tile, with all their gates", tile=True),
+        "vectors": Knob((2, 4, 1, 8), "vectors of hidden units of a tile, with all their gates", tile=True, packs=True),
         "rows": Knob((1, 2, 4, 8), "sequences of the batch that a tile works on at once", tile=True),
         "unroll": Knob((4, 8, 2, 1), "elements of the old state whose products are written out in a row", tile=True),
         "sweep": Knob(("alternating", "forward"), "order in which the steps go through the weights"),

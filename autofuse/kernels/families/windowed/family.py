@@ -39,6 +39,7 @@ class Windowed(Family):
         "algorithm": Knob(
             ("direct", "pixel_lanes"),
             "with the lanes over channels, or over pixels (windows of stride 1, between maps in rows)",
+            packs=True,
         ),
         "pixels": Knob((4, 8, 7, 2), "neighbouring results held in registers", tile=True),
         "rows_per_task": Knob((0, 7, 14, 4), "rows of results a parallel task computes (0: all)"),

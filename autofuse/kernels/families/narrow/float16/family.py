@@ -50,6 +50,7 @@ class AnyContractionFamily(ContractionFamily):
             (*_PLAIN.values, *ALGORITHMS),
             f"{_PLAIN.meaning}; of a model in float16, summed in float16 for a short stretch of the depth, or "
             "multiplied in float16 and summed in float32",
+            packs=True,
         ),
     }
 

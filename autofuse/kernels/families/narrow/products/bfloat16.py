@@ -28,6 +28,7 @@ class Bfloat16Family(NarrowFamily):
             (*BFLOAT16_ALGORITHMS, TILES),
             "two rows and columns, or two products and their sum, by one instruction, numbers widened to float32, or "
             "tiles (AMX)",
+            packs=True,
         ),
         **KNOBS,
     }

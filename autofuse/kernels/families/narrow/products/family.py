@@ -36,7 +36,7 @@ MOST_STREAMED, BFLOAT16_BYTES = 4, 2
 WORTH = 0.97
 """Part of the time of the default tile from which on another one is the first guess."""
 KNOBS: Declared = {
-    "vectors": Knob((4, 2, 3, 1), "vectors of columns of a tile", tile=True),
+    "vectors": Knob((4, 2, 3, 1), "vectors of columns of a tile", tile=True, packs=True),
     "pixels": Knob((6, 4, 5, 7, 3, 2, 8), "pixels or rows of a tile, held in registers with its vectors", tile=True),
     "rows_per_task": Knob((0, 1, 2, 4, 8), "rows of results a parallel task computes (0: all)"),
     "pixel_rows": Knob((1, 2, 4, 8, 16), "rows that the pixels of a product without a window are cut into"),

@@ -25,6 +25,7 @@ class IntegerFamily(NarrowFamily):
         "algorithm": Knob(
             (*ALGORITHMS, TILES),
             "one instruction on two rows and columns, on four, two or one neighbours of the depth, or on tiles (AMX)",
+            packs=True,
         ),
         **KNOBS,
     }

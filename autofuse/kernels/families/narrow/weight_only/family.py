@@ -33,7 +33,7 @@ class WeightOnlyFamily(Family):
         "algorithm": Knob(
             ("stream", "unpacked"), "codes are unpacked where they are used, or a part of a panel ahead, for many rows"
         ),
-        "vectors": Knob((4, 8, 2, 1), "vectors of columns of a tile", tile=True),
+        "vectors": Knob((4, 8, 2, 1), "vectors of columns of a tile", tile=True, packs=True),
         "rows": Knob((4, 6, 8, 2, 1), "rows of a tile, held in registers with its vectors", tile=True),
         "prefetch": Knob((128, 64, 256, 32, 0), "lines of a cache by which codes are asked for ahead (0: not at all)"),
     }
