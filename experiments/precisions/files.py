@@ -103,7 +103,7 @@ def _nibbles(model: Path, path: Path, threads: int, database: Path) -> None:
     weights = {one.name: one for one in made.graph.initializer}
     for node in made.graph.node:
         constant = weights.get(node.input[1]) if node.op_type == "MatMul" else None
-        if constant is None or len(constant.dims) != 2 or constant.dims[0] % BLOCK:
+        if constant is None or len(constant.dims) != 2:
             continue
         codes, scales = packed(numpy_helper.to_array(constant))
         for label, array in (("codes", codes), ("scales", scales)):
@@ -122,8 +122,12 @@ def _nibbles(model: Path, path: Path, threads: int, database: Path) -> None:
 
 
 def packed(weights: NDArray[np.float32]) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-    """Weights [depth, column] as codes [column, block, two a byte], 8 for zero, and scales [column, block]."""
-    blocks = np.ascontiguousarray(weights.T).reshape(weights.shape[1], -1, BLOCK)
+    """Weights [depth, column] as codes [column, block, two a byte], 8 for zero, and scales [column, block].
+
+    The last block is filled up with zeros.
+    """
+    filled = np.pad(weights, ((0, -weights.shape[0] % BLOCK), (0, 0)))
+    blocks = np.ascontiguousarray(filled.T).reshape(weights.shape[1], -1, BLOCK)
     scales = np.maximum(np.abs(blocks).max(axis=2) / LEVELS, LEAST).astype(np.float32)
     codes = (np.rint(blocks / scales[:, :, None]) + LEVELS + 1).astype(np.uint8)
     return codes[:, :, ::2] | codes[:, :, 1::2] << 4, scales

@@ -65,6 +65,13 @@ def test_four_bits_hold_each_weight_within_half_a_level() -> None:
     assert (found[:32, 2] == 0).all()
 
 
+def test_the_last_block_of_four_bits_is_filled_up_with_zeros() -> None:
+    weights = np.random.default_rng(1).standard_normal((40, 5)).astype(np.float32)
+    codes, scales = packed(weights)
+    assert codes.shape == (5, 2, 16) and scales.shape == (5, 2)
+    assert (codes[:, 1, 4:] == 0x88).all()
+
+
 def test_the_float_form_is_the_model_itself(tmp_path: Path) -> None:
     model = perceptron(tmp_path)
     assert write(FLOAT32, model, tmp_path, 1, tmp_path / "p.db") == model
