@@ -185,7 +185,7 @@ def test_what_is_stored_comes_back(layout: str) -> None:
 
 
 CHAIN = (
-    "a = Relu (x); h = Cast <to=16> (a); r = Cast <to=1> (h); t = MaxPool <kernel_shape=[2, 2]> (r); "
+    "a = Relu (x); h = Cast <to=16> (a); r = Cast <to=1> (h); t = MaxPool <kernel_shape=[2, 2], strides=[2, 2]> (r); "
     "u = Concat <axis=1> (t, t); m = Conv (u, w); n = Add (t, t); y = Concat <axis=1> (m, n)"
 )
 

@@ -30,9 +30,9 @@ def unwinding_bytes(folder: Path, *objects: Path) -> int:
 def test_equal_code_is_linked_once_and_without_tables_of_unwinding(tmp_path: Path) -> None:
     target = local_device().target()
     one, two, other = (name.ljust(function.SYMBOL_LENGTH, "_") for name in ("one", "two", "other"))
-    same = function.translate(sums(3, {}), function.ANY_SYMBOL, target, False)
+    same = function.translate(sums(3, {}), function.ANY_SYMBOL, target)
     path = tmp_path / "same.o"
-    modules = {other: function.translate(sums(4, {}), other, target, False)}
+    modules = {other: function.translate(sums(4, {}), other, target)}
     for name in (one, two):
         same.write_to_file(str(path))
         path.write_bytes(function.renamed(path.read_bytes(), function.ANY_SYMBOL, name))

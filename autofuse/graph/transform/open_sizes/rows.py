@@ -6,7 +6,7 @@ Row i of a tensor is what belongs to place i of the open size: as many elements 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -112,11 +112,14 @@ def check_rows(opened: OpenGraph, *, apart: bool = False) -> None:
     """InputError that names the first operator which mixes the rows of the open size, or may do so.
 
     An attention may: there is a kernel for all of it. So may a reduction over all rows, an operator that reads
-    nothing but a few of them, and one that appends some to a cache. `apart`: nothing may.
+    nothing but a few of them, and one that appends some to a cache. `apart`: nothing may. Only an attention knows the end
+    of a constant: all else is given a constant from its beginning on.
     """
     whole: set[str] = set()
     if not apart:
         whole |= {name for attention in attentions(opened) for name in attention.operators}
+    _check_tails(opened, whole)
+    if not apart:
         whole |= {operator.name for operator in opened.graph.operators if appends(opened, operator)}
     for operator in opened.graph.operators:
         touched = [name for name in (*operator.inputs, *operator.outputs) if opened.has(name)]
@@ -139,6 +142,13 @@ def check_rows(opened: OpenGraph, *, apart: bool = False) -> None:
         maker = opened.graph.producers.get(name)
         if name in opened.grids and not (maker is not None and appends(opened, maker)):
             raise refused_grid(opened, name)
+
+
+def _check_tails(opened: OpenGraph, attending: Collection[str]) -> None:
+    for operator in opened.graph.operators if opened.tails else ():
+        tail = next((name for name in operator.inputs if name in opened.tails), "")
+        if tail and operator.name not in attending:
+            raise refused(opened.symbol, operator, f"its constant {tail!r} differs from row to row")
 
 
 def keeps_rows(opened: OpenGraph, operator: Operator) -> bool | None:
