@@ -112,36 +112,37 @@ def check_rows(opened: OpenGraph, *, apart: bool = False) -> None:
     """InputError that names the first operator which mixes the rows of the open size, or may do so.
 
     An attention may: there is a kernel for all of it. So may a reduction over all rows, an operator that reads
-    nothing but a few of them, and one that appends some to a cache. `apart`: nothing may. Only an attention knows the end
-    of a constant: all else is given a constant from its beginning on.
+    nothing but a few of them, and one that appends some to a cache. `apart`: nothing may. Only an attention knows the
+    end of a constant: all else is given a constant from its beginning on.
     """
-    whole: set[str] = set()
-    if not apart:
-        whole |= {name for attention in attentions(opened) for name in attention.operators}
-    _check_tails(opened, whole)
-    if not apart:
-        whole |= {operator.name for operator in opened.graph.operators if appends(opened, operator)}
-    for operator in opened.graph.operators:
-        touched = [name for name in (*operator.inputs, *operator.outputs) if opened.has(name)]
-        if not touched or operator.name in whole:
-            continue
-        if not apart and reduces_rows(opened, operator):
-            continue
-        if grids := [name for name in touched if name in opened.grids]:
-            raise refused_grid(opened, grids[0])
-        if not apart and picked_rows(opened, operator) is not None:
-            continue
-        if any(name and name not in opened.axes for name in operator.outputs):
-            raise refused(opened.symbol, operator, "its result has rows no longer: it mixes them")
-        known = keeps_rows(opened, operator)
-        if known is None:
-            raise refused(opened.symbol, operator, "nothing is known of how it treats rows")
-        if not known:
-            raise refused(opened.symbol, operator, "it mixes rows")
+    operators = opened.graph.operators
+    attending = set() if apart else {name for found in attentions(opened) for name in found.operators}
+    appending = set() if apart else {operator.name for operator in operators if appends(opened, operator)}
+    _check_tails(opened, attending)
+    for operator in operators:
+        if operator.name not in attending | appending:
+            _check_operator(opened, operator, apart)
     for name in opened.graph.returned:
         maker = opened.graph.producers.get(name)
         if name in opened.grids and not (maker is not None and appends(opened, maker)):
             raise refused_grid(opened, name)
+
+
+def _check_operator(opened: OpenGraph, operator: Operator, apart: bool) -> None:
+    touched = [name for name in (*operator.inputs, *operator.outputs) if opened.has(name)]
+    if not touched or (not apart and reduces_rows(opened, operator)):
+        return
+    if grids := [name for name in touched if name in opened.grids]:
+        raise refused_grid(opened, grids[0])
+    if not apart and picked_rows(opened, operator) is not None:
+        return
+    if any(name and name not in opened.axes for name in operator.outputs):
+        raise refused(opened.symbol, operator, "its result has rows no longer: it mixes them")
+    known = keeps_rows(opened, operator)
+    if known is None:
+        raise refused(opened.symbol, operator, "nothing is known of how it treats rows")
+    if not known:
+        raise refused(opened.symbol, operator, "it mixes rows")
 
 
 def _check_tails(opened: OpenGraph, attending: Collection[str]) -> None:
