@@ -71,7 +71,7 @@ def interpreter(name: str) -> Path:
     """Its Python; MissingEnvironmentError unless everything is installed."""
     stamp = FOLDER / name / STAMP
     if not stamp.exists() or stamp.read_text(encoding="utf-8") != ENVIRONMENTS[name].key:
-        raise MissingEnvironmentError(f"no environment {name!r} in {FOLDER}: run `make peers-setup`")
+        raise MissingEnvironmentError(f"no environment {name!r}: run `make peers-setup`")
     return FOLDER / name / "bin" / "python"
 
 
