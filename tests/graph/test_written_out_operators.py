@@ -128,7 +128,7 @@ def test_an_empty_result_names_the_input_to_enlarge():
 
 
 def test_nothing_stands_between_the_softmax_and_the_product_behind_it(run):
-    feeds = {"q": drawn(2, 3, 4, 8), "k": drawn(2, 3, 4, 8), "v": drawn(2, 3, 4, 8), "mask": RNG.random((4, 4)) < 0.5}
+    feeds = {"q": drawn(2, 3, 4, 8), "k": drawn(2, 3, 5, 8), "v": drawn(2, 3, 5, 8), "mask": RNG.random((4, 5)) < 0.5}
     feeds["mask"][1] = False  # a row of which nothing is kept: its result is 0
     node = helper.make_node("Attention", list(feeds), ["y"])
     check(run, node, feeds, {"y": FLOAT}, 23)

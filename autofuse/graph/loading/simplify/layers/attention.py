@@ -5,7 +5,8 @@ Y = Softmax(Q @ Transpose(K) * scale + mask) @ V, present_K = past_K | K, presen
 
 Where several heads share keys and values, their queries are further rows of one product, and nothing is copied. What
 causality forbids is chosen by the numbers of row and column, without a mask in memory. A row of which a mask leaves
-nothing is 0: behind a cache by weights that are 0 wherever the mask forbids a key, else by the largest of its row.
+nothing is 0, by the largest of its row; where sizes stay open, behind a cache, by weights that are 0 wherever the mask
+forbids a key.
 Variants that are not written here (a softcap, windows, products as results, a count of keys) have the body of the
 schema, see `autofuse.graph.loading.simplify.bodies`.
 """
@@ -33,10 +34,7 @@ _FLOAT = 1
 
 @dataclass(frozen=True)
 class _Sizes:
-    """`groups` heads of queries share each of `heads` heads of keys; `steps` queries see `past` + `new` keys.
-
-    `cached`: whether keys of the past are given, maybe none.
-    """
+    """`groups` heads of queries share each of `heads` heads of keys; `steps` queries see `past` + `new` keys."""
 
     batch: int
     heads: int
@@ -46,16 +44,9 @@ class _Sizes:
     new: int
     width: int
 
-    cached: bool
-
     @property
     def keys(self) -> int:
         return self.past + self.new
-
-    @property
-    def of_cache(self) -> bool:
-        """Whether few queries see many keys, whose number may stay open: no operator but a softmax goes over a row."""
-        return self.cached or self.steps != self.new
 
 
 def write_attention(draft: Draft) -> bool:
@@ -100,7 +91,7 @@ def _of_shapes(write: Writer) -> _Sizes | None:
     past = write.shape(_PAST_K)[2] if write.input(_PAST_K) else 0
     if not all((batch, all_heads, heads, steps, new, width)) or all_heads % heads:
         return None
-    return _Sizes(batch, heads, all_heads // heads, steps, past, new, width, bool(write.input(_PAST_K)))
+    return _Sizes(batch, heads, all_heads // heads, steps, past, new, width)
 
 
 def _mask_fits(write: Writer, sizes: _Sizes) -> bool:
@@ -132,11 +123,13 @@ def _written(write: Writer, sizes: _Sizes) -> list[Operator]:
             scores = write.op("Where", "causal", seen, scores, never)
     scores = write.op("Add", "masked", scores, mask) if mask else scores
     weights = write.op("Softmax", "weights", scores, axis=-1)
-    if mask and sizes.of_cache:
+    # Where the number of keys stays open, no operator but a softmax goes over a row of them.
+    open_keys = write.draft.open_sizes and (bool(write.input(_PAST_K)) or sizes.steps != sizes.new)
+    if mask and open_keys:
         nothing = write.op("Equal", "mask/forbids", mask, write.number("mask/nothing", -np.inf))
         weights = write.op("Where", "kept", nothing, write.number("zero", 0.0), weights)
     found = write.op("MatMul", "found", weights, v)
-    if mask and not sizes.of_cache:
+    if mask and not open_keys:
         found = write.op("Where", "kept", _empty_rows(write, mask), write.number("zero", 0.0), found)
     _give_back(write, found, sizes)
     return write.made
