@@ -260,6 +260,12 @@ def spans(total: int, *widths: int) -> Iterator[tuple[int, int, int]]:
         first += count * width
 
 
+def vector_spans(total: int, lanes: int, beside: int = 1) -> Iterator[tuple[int, int, int]]:
+    """`spans` of so many vectors `beside` one another, of the vectors that are left together, of what fills none."""
+    widest = lanes * beside
+    return spans(total, widest, total % widest // lanes * lanes, total % lanes)
+
+
 def divisor_near(total: int, wanted: int) -> int:
     """The divisor of `total` nearest to `wanted` (0 or less: `total`); the smaller one of two."""
     if wanted <= 0 or wanted >= total:

@@ -11,7 +11,7 @@ from autofuse.kernels.families.elementwise import is_long
 from autofuse.kernels.families.reductions.last_axis import row_axis
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
-from autofuse.kernels.nest.tiles import MIN_TASK_ELEMENTS, divisor_near, spans
+from autofuse.kernels.nest.tiles import MIN_TASK_ELEMENTS, divisor_near, vector_spans
 from autofuse.kernels.tir.emit import Emitter, Expr, Index, const
 from autofuse.kernels.tir.math import exp_below, log
 from autofuse.kernels.tir.offsets import delinear
@@ -41,8 +41,8 @@ class InnerAxisEmitter:
         """
         lanes, total = self.emitter.lanes, prod(self.inner)
         held = min(CHAINED, max(1, HELD_BYTES // (4 * self.count * lanes)))
-        wide = lanes * (held if is_long(self.scope.workload) else 1)
-        for first, vectors, width in spans(total, wide, total % wide // lanes * lanes, total % lanes):
+        beside = held if is_long(self.scope.workload) else 1
+        for first, vectors, width in vector_spans(total, lanes, beside):
             self.vectors(first, vectors, width)
 
     def vectors(self, first: int, vectors: int, width: int) -> None:

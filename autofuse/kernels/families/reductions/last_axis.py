@@ -11,7 +11,7 @@ from tvm import tirx
 from autofuse.kernels.families.elementwise import ends_in_chain
 from autofuse.kernels.nest.evaluate import Scope, broadcast
 from autofuse.kernels.nest.nest import FORWARD, Nest
-from autofuse.kernels.nest.tiles import MIN_TASK_ELEMENTS, divisor_near, spans
+from autofuse.kernels.nest.tiles import MIN_TASK_ELEMENTS, divisor_near, vector_spans
 from autofuse.kernels.tir.emit import Emitter, Expr, Index, const
 from autofuse.kernels.tir.math import exp_below, log
 from autofuse.kernels.tir.offsets import delinear
@@ -214,9 +214,8 @@ class Rows:
         # Where results are moved, neighbours across the ends of rows may lie apart.
         moved = any(operator.op_type in FORWARD for operator, _ in self.nest.epilogue)
         size, lines = (self.count, self.width) if moved else (self.count * self.width, 1)
-        widest = CHAINED * self.lanes
         for line in range(lines):
-            for first, steps, wide in spans(size, widest, size % widest // self.lanes * self.lanes, size % self.lanes):
+            for first, steps, wide in vector_spans(size, self.lanes, CHAINED):
                 with emitter.serial(steps) as step, emitter.vector(wide) as lane:
                     place = emitter.simplify(line * size + first + step * wide + lane)
                     index = tuple(emitter.simplify(part) for part in delinear(begin + place, shape))

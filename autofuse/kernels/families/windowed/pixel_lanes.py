@@ -15,7 +15,7 @@ from autofuse.kernels.families.elementwise import ends_in_chain, is_long
 from autofuse.kernels.families.windows import convolution_windows
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import FORWARD, Nest
-from autofuse.kernels.nest.tiles import divisor_near, spans
+from autofuse.kernels.nest.tiles import divisor_near, vector_spans
 from autofuse.kernels.tir.emit import Emitter, Expr, Index, const
 from autofuse.kernels.tir.offsets import delinear
 from autofuse.kernels.workload.workload import Workload, WorkloadOperator
@@ -120,7 +120,7 @@ class RowsEmitter:
     def over(self, width: int, visit: Callable[[Expr, int], None]) -> None:
         """Calls `visit` with each vector of a row (of a chain: with several): where it starts, and its pixels."""
         lanes = self.lanes * self.beside
-        for first, count, pixels in spans(width, lanes, width % lanes):
+        for first, count, pixels in vector_spans(width, lanes):
             with self.emitter.serial(count) as number:
                 visit(self.emitter.simplify(first + number * pixels), pixels)
 
@@ -171,7 +171,7 @@ class RowsEmitter:
         """Epilogue of all rows of results, in steps of several vectors: see the elementwise family."""
         emitter, across = self.emitter, self.wide.outputs
         image, channel, first = place
-        total, widest = self.rows * across, JOINED * self.lanes
+        total = self.rows * across
         results = emitter.scratch(total)
 
         def index(row: Expr, column: Expr) -> Index:
@@ -185,7 +185,7 @@ class RowsEmitter:
                     emitter.put(results, row * across + start + lane, self.result(held, index(row, start + lane)))
 
             self.over(across, keep)
-        for begin, steps, wide in spans(total, widest, total % widest // self.lanes * self.lanes, total % self.lanes):
+        for begin, steps, wide in vector_spans(total, self.lanes, JOINED):
             with emitter.serial(steps) as step, emitter.vector(wide) as lane:
                 at = emitter.simplify(begin + step * wide + lane)
                 self.scope.finish(self.nest, index(at // across, at % across), results[at])

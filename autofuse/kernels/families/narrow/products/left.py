@@ -17,7 +17,7 @@ from autofuse.kernels.families.contraction.form import Convolution, Product
 from autofuse.kernels.families.narrow.products.operands import Operands, positions
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.scalar import SCALAR
-from autofuse.kernels.nest.tiles import Window
+from autofuse.kernels.nest.tiles import Window, vector_spans
 from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index, const
 from autofuse.kernels.tir.offsets import delinear, linear
 
@@ -105,8 +105,8 @@ class Left:
         conditions = _conditions_inside(emitter, position, self.form.windows)
 
         def fill() -> None:
-            for first, lanes in _chunks(self.form.depth, emitter.lanes):
-                with self.scope.point(), _stepped(emitter, first) as start, emitter.vector(lanes) as lane:
+            for chunk in vector_spans(self.form.depth, emitter.lanes):
+                with self.scope.point(), _stepped(emitter, chunk) as (start, width), emitter.vector(width) as lane:
                     depth = emitter.simplify(start + lane)
                     self._copy_element(buffer, at + depth, self._index(batch, position, depth))
 
@@ -208,8 +208,8 @@ class _Weaver:
         begin = self.window.pad_begin
         count = min(self.window.size, self.last - begin)
         self.blank(first, begin)
-        for chunk, width in _chunks(count, emitter.lanes):
-            with _stepped(emitter, chunk) as start:
+        for chunk in vector_spans(count, emitter.lanes):
+            with _stepped(emitter, chunk) as (start, width):
                 at = emitter.simplify(first + (start + begin) * pitch)
                 if width == emitter.lanes:
                     self.woven(at, batch, position, start)
@@ -253,8 +253,8 @@ class _Weaver:
         if not count:
             return
         held = self.nothing()
-        for chunk, width in _chunks(count, self.emitter.lanes):
-            with _stepped(self.emitter, chunk) as start, self.emitter.vector(width) as lane:
+        for chunk in vector_spans(count, self.emitter.lanes):
+            with _stepped(self.emitter, chunk) as (start, width), self.emitter.vector(width) as lane:
                 self.emitter.put(self.buffer, first + start + lane, held)
 
 
@@ -277,18 +277,9 @@ def _inside(position: Expr, window: Window) -> Iterator[Expr]:
         yield position < window.size
 
 
-def _chunks(total: int, lanes: int) -> Iterator[tuple[tuple[int, int, int], int]]:
-    """((first, how many, width), lanes): runs of full vectors, and the rest."""
-    full, rest = divmod(total, lanes)
-    if full:
-        yield (0, full, lanes), lanes
-    if rest:
-        yield (full * lanes, 1, rest), rest
-
-
 @contextmanager
-def _stepped(emitter: Emitter, chunk: tuple[int, int, int]) -> Iterator[Expr]:
-    """A loop over the vectors of a chunk; yields where each begins."""
+def _stepped(emitter: Emitter, chunk: tuple[int, int, int]) -> Iterator[tuple[Expr, int]]:
+    """A loop over the vectors of a chunk; yields where each begins, and its width."""
     first, count, width = chunk
     with emitter.serial(count) as step:
-        yield first + step * width
+        yield first + step * width, width
