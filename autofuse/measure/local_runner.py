@@ -81,7 +81,7 @@ class LocalRunner:
         self._lock, self._cores = lock, Cores.of(cpus)
         self._timed: Child | None = None
         self._undisturbed = ExitStack()
-        self._clock_best: tuple[float, ...] = ()
+        self._clock_full_s = 0.0
         self._identities = 0
         self._ahead = BuiltAhead()
         self._unwanted: list[tuple[Member[Trial], int]] = []
@@ -132,9 +132,9 @@ class LocalRunner:
         return outputs_of(library, inputs, self.threads, self.target, left)
 
     @property
-    def clock_best_s(self) -> tuple[float, ...]:
-        """The best clock probes of this session (seconds): what "full clock" is held against."""
-        return self._clock_best
+    def clock_full_s(self) -> float:
+        """Seconds of a clock probe at full clock, as this session knows it; 0 before the first time."""
+        return self._clock_full_s
 
     def processes(self) -> tuple[int, ...]:
         """Process ids of the children that live."""
@@ -374,7 +374,7 @@ class LocalRunner:
 
     def _time(self, trial: Trial) -> Call:
         policy = settling(self.policy) if trial.request.undisturbed else self.policy
-        time_it = Time(trial.identity, policy, trial.request.best_us, self._clock_best)
+        time_it = Time(trial.identity, policy, trial.request.best_us, self._clock_full_s)
         return Call(time_it, self.limits.run_s + 4 * policy.cap_s)
 
     def _ended(self, answer: Answer[Trial]) -> Iterator[tuple[int, Measurement]]:
@@ -383,7 +383,7 @@ class LocalRunner:
         timing = failure = None
         if isinstance(reply, Timed):
             assert member is not None
-            timing, self._clock_best = reply.timing, reply.clock_best_s
+            timing, self._clock_full_s = reply.timing, reply.clock_full_s
             self._pool.finish(member)
             if timing.trusted and trial.code is not None:
                 self._by_code[trial.code] = timing

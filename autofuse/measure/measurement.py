@@ -93,8 +93,9 @@ class Timing:
     """All slices of one candidate (bad ones too) and what they say.
 
     `us`: median and interval over the good slices (over the least disturbed quarter where too few are good,
-    and then never trusted). `stopped`: "enough", "slower" (than the incumbent) or "time" (the cap was reached).
-    `reason`: why not trusted. `probe_us`: full-clock time of the clock probe that slices were held against.
+    and then never trusted). `stopped`: "enough", "slower" (than the incumbent), "drifted" (nobody waits, the slices
+    agree, and the clock is not the full one) or "time" (the cap was reached). `reason`: why not trusted. `probe_us`:
+    full-clock time of the clock probe that slices were held against.
     """
 
     us: Interval

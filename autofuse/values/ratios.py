@@ -2,7 +2,8 @@
 
 A race times its contenders in turn, block by block, in rounds. The rounds that count are those in which the blocks of
 all contenders are good, so that the medians of a race are medians of the same blocks; where the clock has drifted and
-most are not, those in which it was the same for all. A ratio is the quotient of two such medians, and stands beside
+most are not, those in which it was the same for all; where it swings from block to block, those in which nobody had to
+wait for a core. A ratio is the quotient of two such medians, and stands beside
 them; below `MIN_BLOCKS` blocks there is none. Its interval is of all rounds in which both of its blocks are good, so
 that a third contender whose blocks were disturbed takes nothing from what the race says of the two.
 
@@ -38,7 +39,9 @@ LONG_US = 5e5
 MIN_LONG_BLOCKS = 2
 """Blocks that suffice where one call takes `LONG_US` (half a second) or more: it averages the noise by itself."""
 DRIFTED = 2
-"""Where so many times as many rounds had one clock for all as were good, it is those that count."""
+"""Where so many times as many rounds had one clock for all as were good, it is those that count; and those in which
+nobody waited, where they are so many times as many again: an interval of their pairs says what the clock's swings leave
+undecided, and one of five rounds says nothing."""
 
 FASTER, SLOWER, SAME = "faster", "slower", "no difference"
 UNDECIDED, NOT_TRUSTED = "undecided", "not trusted"
@@ -177,10 +180,17 @@ def race(contenders: Mapping[str, Contender], name: str) -> dict[str, Timed]:
 
     Rounds count in which the first contender that has enough good blocks is good, and so are all others. One that would
     leave too few of them, because it is noisy or so slow that it ran in a few rounds only, stands aside: its time is
-    that of its own good blocks. Where more than `DRIFTED` times as many rounds had one clock for all, those count.
+    that of its own good blocks. Where more than `DRIFTED` times as many rounds had one clock for all, those count, and
+    where more than so many times as many were free of waiting, those; also where these let a contender in that the
+    others shut out, and are at least half as many.
     """
-    good, drifted = _common({key: one.good for key, one in contenders.items()}), _common(_alike(contenders))
-    found = drifted if len(drifted.rounds) > DRIFTED * len(good.rounds) else good
+    good = _common({key: one.good for key, one in contenders.items()})
+    found = good
+    for looser in (_alike(contenders), _steady(contenders)):
+        common = _common(looser)
+        more = len(common.members) > len(found.members) and len(common.rounds) * DRIFTED > len(found.rounds)
+        if more or len(common.rounds) > DRIFTED * len(found.rounds):
+            found = common
     times = {}
     for key, one in contenders.items():
         if key in found.members:
@@ -225,6 +235,11 @@ def _alike(contenders: Mapping[str, Contender]) -> dict[str, Good]:
         key: {number: us for number, (us, _) in one.steady.items() if number in alike}
         for key, one in contenders.items()
     }
+
+
+def _steady(contenders: Mapping[str, Contender]) -> dict[str, Good]:
+    """The blocks that did not wait for a core, whatever the clock was."""
+    return {key: {number: us for number, (us, _) in one.steady.items()} for key, one in contenders.items()}
 
 
 @dataclass(frozen=True)

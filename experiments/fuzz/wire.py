@@ -33,7 +33,7 @@ REQUESTS: Mapping[str, Any] = {
     "RunProbe": {},
     "LoadKernel": {"id": 1, "workload": "{}", "kernel": f"{_FILE}so", "constants": [f"{_FILE}npy"]},
     "Check": {"id": 1, "cases": _CASES, "limit": None},
-    "Time": {"id": 1, "policy": _POLICY, "best_us": 1.5, "clock_best_s": [1e-3]},
+    "Time": {"id": 1, "policy": _POLICY, "best_us": 1.5, "clock_full_s": 1e-3},
     "Drop": {"id": 1},
     "MeasureRates": {"target": _TARGET, "threads": 1, "cpus": [], "kernels": {"compute-1": f"{_FILE}so"}},
     "LoadNetwork": {
@@ -51,7 +51,7 @@ _SLICES = [{"us": 1.5, "calls": 3, "clock": 1.0, "waited": 0.0, "good": True}]
 _US = {"median": 1.5, "lo": 1.4, "hi": 1.6, "confidence": 0.95, "count": 1}
 _TIMING = {"us": _US, "slices": _SLICES, "trusted": True, "reason": "", "stopped": "enough", "probe_us": 1.0}
 ANSWERS: Mapping[str, Any] = {
-    "Timed": {"timing": _TIMING, "clock_best_s": [1.0]},
+    "Timed": {"timing": _TIMING, "clock_full_s": 1.0},
     "Wanted": {"names": [f"{_FILE}so"]},
     "ProbeRun": {"seconds": 0.01},
     "Loaded": {"load_s": 1.0, "first_s": 0.5},

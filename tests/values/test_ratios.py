@@ -107,6 +107,25 @@ def test_rounds_in_which_the_clock_changed_between_contenders_do_not_count() -> 
     assert found["a"].rounds == found["b"].rounds == tuple(range(12))
 
 
+def test_rounds_in_which_nobody_waited_count_where_the_clock_swings_from_block_to_block() -> None:
+    """A probe that swings by 20 % beside blocks that swing by 3 %: hardly a round has one clock for all."""
+    random = np.random.default_rng(3)
+    names = {"a": 100.0, "b": 110.0, "c": 150.0}
+    clocks = {name: {n: float(random.uniform(0.74, 0.94)) for n in range(60)} for name in names}
+    blocks = {name: {n: us * float(random.normal(1.0, 0.015)) for n in range(60)} for name, us in names.items()}
+    found = race({name: drifting(blocks[name], clocks[name]) for name in names}, "s")
+    assert all(one.rounds == tuple(range(60)) and not one.trusted for one in found.values())
+    ratio = compare(found["b"], found["a"])
+    assert ratio.value == pytest.approx(1.1, rel=0.02) and (ratio.verdict, ratio.trusted) == ("faster", True)
+
+
+def test_a_contender_that_is_never_at_full_clock_is_compared_by_rounds_in_which_nobody_waited() -> None:
+    full, slow = dict.fromkeys(range(20), 1.0), dict.fromkeys(range(20), 0.85)
+    blocks = dict.fromkeys(range(20), 100.0)
+    found = race({"a": drifting(blocks, full), "b": drifting(blocks, full), "c": drifting(blocks, slow)}, "s")
+    assert compare(found["c"], found["a"]).verdict == "no difference"
+
+
 def test_good_rounds_count_alone_where_there_are_enough_of_them() -> None:
     clocks = {number: 1.0 if number < 12 else 0.8 for number in range(20)}
     blocks = {number: 100.0 / clock for number, clock in clocks.items()}

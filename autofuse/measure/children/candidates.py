@@ -107,7 +107,7 @@ class CandidateSession:
         """Gated slices of one candidate, with the main thread pinned meanwhile."""
         candidate, clock, policy = self._candidate(request.id), self.clock, request.policy
         assert clock is not None
-        clock.inherit(request.clock_best_s)
+        clock.inherit(request.clock_full_s)
         expected_s = 1.0
 
         def run(calls: int) -> float:
@@ -118,10 +118,10 @@ class CandidateSession:
             return expected_s
 
         with pin_main_thread():
-            if not clock.best_s:
+            if not clock.full_s:
                 clock.calibrate()
             timing = sample(run, clock, waited_ns, policy, request.best_us)
-        return Timed(timing, clock.best_s)
+        return Timed(timing, clock.full_s)
 
     def drop(self, request: Drop) -> Done:
         """Forget a candidate; unknown ids are fine."""

@@ -120,20 +120,21 @@ class Check(Request[Checked]):
 
 @dataclass(frozen=True)
 class Timed(Message):
-    """A time, and the best clock probes (seconds) that the session has seen."""
+    """A time, and the seconds of a clock probe at full clock as the session now knows them."""
 
     timing: Timing
-    clock_best_s: tuple[float, ...]
+    clock_full_s: float
 
 
 @dataclass(frozen=True)
 class Time(Request[Timed]):
-    """Time a candidate. `best_us`: of the incumbent. `clock_best_s`: the best probes of the session so far."""
+    """Time a candidate. `best_us`: of the incumbent. `clock_full_s`: a probe at full clock, as the session knows it (0:
+    not yet)."""
 
     id: int
     policy: SamplingPolicy
     best_us: float | None = None
-    clock_best_s: tuple[float, ...] = ()
+    clock_full_s: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,7 @@ class RemoteRunner:
         self.name = link.address.text
         self.target, self.threads, self.limits, self.policy, self.rounds = target, threads, limits, policy, rounds
         self._link, self._farm, self._cpus = link, farm, tuple(cpus)
-        self._clock_best: tuple[float, ...] = ()
+        self._clock_full_s = 0.0
         self._session = Pool(self._ready, self._load, 1, "session on the device", judge=self._judge)
         self._stack = ExitStack()
         self._folder: Path | None = None
@@ -191,7 +191,7 @@ class RemoteRunner:
         trial, reply, member = answer.work, answer.reply, answer.member
         timing = failure = None
         if isinstance(reply, Timed) and member is not None:
-            timing, self._clock_best = reply.timing, reply.clock_best_s
+            timing, self._clock_full_s = reply.timing, reply.clock_full_s
             self._session.finish(member)
         elif isinstance(reply, Failure):
             failure = reply
@@ -244,7 +244,7 @@ class RemoteRunner:
     def _time(self, trial: _Trial) -> Call:
         request = trial.built.request
         policy = settling(self.policy) if request.undisturbed else self.policy
-        time_it = Time(trial.built.identity, policy, request.best_us, self._clock_best)
+        time_it = Time(trial.built.identity, policy, request.best_us, self._clock_full_s)
         return Call(time_it, self.limits.run_s + 4 * policy.cap_s)
 
     def _measured(self, trial: _Trial | None, timing: Timing | None, failure: Failure | None) -> Measurement:

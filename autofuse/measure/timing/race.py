@@ -44,10 +44,10 @@ class InterleavingPolicy:
     first one stays unless another is faster) instead of until every ratio is precise.
     """
 
-    block_s: float = 0.03
+    block_s: float = 0.01
     budget_s: float = 20.0
     min_rounds: int = 11
-    max_rounds: int = 200
+    max_rounds: int = 600
     precision: float = 0.01
     settle_probes: int = 25
     clock_floor: float = FULL_CLOCK

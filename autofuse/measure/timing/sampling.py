@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from autofuse.measure.measurement import WAITED_LIMIT, Slice, Timing, least_disturbed
 from autofuse.measure.timing.clock import Clock
-from autofuse.values.ratios import FULL_CLOCK
+from autofuse.values.ratios import DRIFTED, FULL_CLOCK
 from autofuse.values.statistics import median_interval
 
 MIN_GOOD = 3
@@ -35,7 +35,8 @@ class SamplingPolicy:
     alone may have stood still with the whole machine, which no probe beside it tells. Disturbances only add time: so
     `disturbed_slices` of any kind, each freed of the waiting and the clock that were seen around it, say the same when
     all are `reject_disturbed` times slower. `width_limit`: interval beyond which a result is not
-    trusted. `cold_constants`: flush packed weights from the caches before each call.
+    trusted. `cold_constants`: flush packed weights from the caches before each call. `patient`: wait for full clock up
+    to the cap, also where the slices agree that the core has another one.
     """
 
     block_s: float = 0.006
@@ -51,6 +52,7 @@ class SamplingPolicy:
     reject_disturbed: float = 1.1
     width_limit: float = 0.05
     cold_constants: bool = False
+    patient: bool = False
 
 
 SETTLING = 3.0
@@ -59,7 +61,7 @@ SETTLING = 3.0
 
 def settling(policy: SamplingPolicy) -> SamplingPolicy:
     """The policy for a candidate whose time settles something: it has longer for its good slices."""
-    return replace(policy, cap_s=SETTLING * policy.cap_s)
+    return replace(policy, cap_s=SETTLING * policy.cap_s, patient=True)
 
 
 BlockRunner = Callable[[int], float]
@@ -118,12 +120,27 @@ def _stop(slices: Sequence[Slice], policy: SamplingPolicy, best_us: float | None
     if best_us is not None and _slower(slices, policy, best_us):
         return "slower"
     good = [piece.us for piece in slices if piece.good]
-    width = median_interval(good).relative_width if len(good) >= MIN_ENOUGH else float("inf")
     narrow = 2 * (policy.precision if best_us is not None else policy.first_precision)
     wanted = policy.width_limit if len(good) >= policy.good_slices else narrow
-    if width <= wanted or len(good) >= PATIENCE * policy.good_slices:
+    if _width(good) <= wanted or len(good) >= PATIENCE * policy.good_slices:
         return "enough"
-    return "time" if elapsed_s >= policy.cap_s else ""
+    if elapsed_s >= policy.cap_s:
+        return "time"
+    drifted = not policy.patient and elapsed_s * PATIENCE >= policy.cap_s and _drifted(slices, policy)
+    return "drifted" if drifted else ""
+
+
+def _drifted(slices: Sequence[Slice], policy: SamplingPolicy) -> bool:
+    """Whether the clock has left its full speed for longer than a candidate is timed: nobody waits for a core, the
+    slices agree, and hardly one is good. Waiting on would say nothing more."""
+    steady = [piece.us for piece in slices if piece.steady]
+    good = sum(piece.good for piece in slices)
+    return len(steady) >= policy.good_slices and good * DRIFTED < len(steady) and _width(steady) <= policy.width_limit
+
+
+def _width(times_us: Sequence[float]) -> float:
+    """Width of the interval of their median, as a part of it; infinite where they are too few to say."""
+    return median_interval(times_us).relative_width if len(times_us) >= MIN_ENOUGH else float("inf")
 
 
 def _slower(slices: Sequence[Slice], policy: SamplingPolicy, best_us: float) -> bool:
@@ -140,7 +157,7 @@ def _slower(slices: Sequence[Slice], policy: SamplingPolicy, best_us: float) -> 
 
 def _verdict(slices: Sequence[Slice], clock: Clock, policy: SamplingPolicy, stopped: str) -> Timing:
     good = [piece.us for piece in slices if piece.good]
-    probe_us = clock.reference_s * 1e6
+    probe_us = clock.full_s * 1e6
     needed = 1 if stopped == "slower" else MIN_GOOD
     if len(good) < needed:
         slow = sum(piece.clock < policy.clock_floor for piece in slices)
