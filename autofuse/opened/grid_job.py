@@ -10,9 +10,9 @@ from itertools import product
 from math import gcd
 from pathlib import Path
 
-from autofuse.backend.compile.grid_program import BuiltGroup, GridPart, build_grid_library, built_kernel
 from autofuse.backend.compile.objects import user_objects
-from autofuse.backend.compile.open_program import OpenTile
+from autofuse.backend.compile.open_sizes.grid_program import BuiltGroup, GridPart, build_grid_library, built_kernel
+from autofuse.backend.compile.open_sizes.open_program import OpenTile
 from autofuse.backend.compile.realise import Progress, silent
 from autofuse.backend.library.threads import usable_threads
 from autofuse.compiler.context import Context

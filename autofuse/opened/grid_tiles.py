@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 
-from autofuse.backend.compile.grid_program import BuiltGroup
+from autofuse.backend.compile.open_sizes.grid_program import BuiltGroup
 from autofuse.compiler import Context
 from autofuse.compiler.plan_ladder import FoundPlan, find_open_plan
 from autofuse.graph.loading.given.sizes import OpenSize

@@ -46,7 +46,8 @@ class Row:
 class Calls:
     """One engine that is called at all sizes in one process. `running_mib`, `peak_mib`: the most memory while running,
     and of loading, too. `first`: the median over sizes never seen of the first call's time over the second's, `worst`:
-    the largest, at `worst_size`.
+    the largest, at `worst_size`. `again`: as `first`, when all sizes came before. `pages`: the median of those that a
+    first call touches and a second does not.
     """
 
     network: str
@@ -57,6 +58,8 @@ class Calls:
     first: float
     worst: float
     worst_size: str
+    again: float
+    pages: float
 
 
 def best_peer(rows: Iterable[Row]) -> Row | None:
@@ -125,7 +128,7 @@ def _cell(row: Row | None) -> str:
 def published_calls(rows: Sequence[Calls]) -> str:
     """A line a network: memory, and what a size costs that was never seen."""
     titles = ("network", "threads", "memory: peak, running, MiB", "ONNX Runtime's", "peak / ONNX Runtime's")
-    lines = tables.head((*titles, "first call / second: median, worst at", "ONNX Runtime's"))
+    lines = tables.head((*titles, "first call / second: median, worst at; at known sizes; pages", "ONNX Runtime's"))
     for (network, threads), group in groupby(rows, key=lambda row: (row.network, row.threads)):
         found = {row.engine: row for row in group}
         own, theirs = found.get(OWN), found.get("onnxruntime")
@@ -140,7 +143,9 @@ def _memory(row: Calls | None) -> str:
 
 
 def _first(row: Calls | None) -> str:
-    return f"{row.first:.2f}, {row.worst:.2f} at {row.worst_size}" if row else ""
+    if row is None:
+        return ""
+    return f"{row.first:.2f}, {row.worst:.2f} at {row.worst_size}; {row.again:.2f}; {row.pages:.0f}"
 
 
 SIZES = Table("open_sizes", Row, ("network", "threads"), published, lambda row: (row.network, row.threads))

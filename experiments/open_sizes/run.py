@@ -178,16 +178,24 @@ def called(network: Network, points: Sequence[str]) -> list[Calls]:
     found = []
     for engine, path in ((OWN, network.library), (PEERS[0], network.model)):
         reports = [_report(engine, path, network, points) for _ in range(PROCESSES)]
-        firsts = {
-            point: median(first / second for first, second in (report["calls"][place] for report in reports))
-            for place, point in enumerate(points)
-            if place  # the first call of all pays for what is read from the disk
-        }
+        firsts, again = _firsts(reports, points, "calls"), _firsts(reports, points, "again")
+        pages = [one[2] - one[3] for report in reports for one in report["calls"][1:]]
         worst = max(firsts, key=lambda point: firsts[point])
         running, peak = (median(report[name] for report in reports) / 2**20 for name in ("running", "peak"))
-        middle = median(firsts.values())
-        found.append(Calls(network.name, network.threads, engine, running, peak, middle, firsts[worst], worst))
+        found.append(
+            Calls(
+                network.name, network.threads, engine, running, peak, median(firsts.values()), firsts[worst], worst,
+                median(again.values()), median(pages),
+            )
+        )  # fmt: skip
     return found
+
+
+def _firsts(reports: Sequence[dict[str, Any]], points: Sequence[str], what: str) -> dict[str, float]:
+    """By size the first call's time over the second's, but for the first size: that pays for what is read from the
+    disk."""
+    ratios = [[one[0] / one[1] for one in report[what]] for report in reports]
+    return {point: median(report[place] for report in ratios) for place, point in enumerate(points) if place}
 
 
 def _report(engine: str, path: Path, network: Network, points: Sequence[str]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from autofuse.backend.container.metadata import InputSpec
-from autofuse.backend.library.arrays import Array, accepted, aligned_zeros, as_array, tensor_over
+from autofuse.backend.library.arrays import Array, Kept, accepted, aligned_zeros, as_array, tensor_over
 from autofuse.backend.library.runtime import copied
 from autofuse.errors import InputError
 
@@ -83,3 +83,14 @@ def test_indices_stay_inside_their_table(values: list[int], good: bool) -> None:
             accepted(spec, np.dtype("int64"), array)
     with pytest.raises(InputError, match="dtype int32, the model takes int64"):
         accepted(spec, np.dtype("int64"), array.astype("int32"))
+
+
+def test_a_copy_lies_where_a_longer_one_lay() -> None:
+    kept: Kept = {}
+    addresses = set()
+    for rows in (7, 3, 5, 7):
+        array = moved(aligned(rows, 5))
+        tensor = tensor_over(array, kept, 0)
+        np.testing.assert_array_equal(np.from_dlpack(tensor), array)
+        addresses.add(tensor.data_ptr())
+    assert len(addresses) == 1

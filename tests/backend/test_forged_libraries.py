@@ -192,7 +192,7 @@ def test_code_that_takes_something_else_than_the_description_says_does_not_run(
 def test_a_library_of_before_is_loaded_since_its_kernels_look_themselves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(function, "_lookers", lambda _module: {})
+    monkeypatch.setattr(function, "lookers", lambda _module: {})
     model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 18]> {RELU}')
     library = load(write([from_model(model, "net")], tmp_path / "net.so"))
     assert np.array_equal(library([np.full((4, 8), -1, "float32")])[0], np.zeros((4, 8)))

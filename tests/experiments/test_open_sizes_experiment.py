@@ -90,9 +90,12 @@ def test_a_peer_that_ran_without_a_ratio_leaves_the_size_out_and_one_that_is_not
 
 
 def test_a_line_of_calls_has_the_memory_of_both_and_the_worst_first_call() -> None:
-    own = Calls("bert", 1, OWN, 90.0, 100.0, 1.05, 1.31, "7")
+    own = Calls("bert", 1, OWN, 90.0, 100.0, 1.05, 1.31, "7", 1.02, 3.0)
     text = published_calls([own, replace(own, engine="onnxruntime", peak_mib=200.0, first=2.0)])
-    assert text.splitlines()[-1] == "| bert | 1 | 100, 90 | 200, 90 | 0.50 | 1.05, 1.31 at 7 | 2.00, 1.31 at 7 |"
+    assert (
+        text.splitlines()[-1]
+        == "| bert | 1 | 100, 90 | 200, 90 | 0.50 | 1.05, 1.31 at 7; 1.02; 3 | 2.00, 1.31 at 7; 1.02; 3 |"
+    )
 
 
 def test_a_file_is_compiled_called_and_its_rows_are_kept(

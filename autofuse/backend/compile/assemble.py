@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.backend.compile.function import UPPER_BOUND
+from autofuse.backend.compile.calls import UPPER_BOUND
 from autofuse.backend.compile.symbols import Symbols, refuse_misfit
 from autofuse.backend.container.open_spec import AxisSpec
 from autofuse.errors import PlanError

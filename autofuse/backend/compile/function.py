@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
-from autofuse.backend.container.metadata import looker
+from autofuse.backend.compile.calls import calls_lowered, lookers
 from autofuse.device.target import Target
 from autofuse.errors import InputError
 from autofuse.kernels.tir.digest import Distinct
@@ -24,14 +24,12 @@ SYMBOL_LENGTH = 47
 """Of the name of a kernel in a library: one length for all, so that the object of a kernel fits under any name."""
 ANY_SYMBOL = "kernel_".ljust(SYMBOL_LENGTH, "0")
 """What a kernel is called while it is translated, and in an object that is kept."""
-UPPER_BOUND = "tir_var_upper_bound"
-"""TVM's attribute of a function with open sizes: the largest, for which its memory is planned."""
 Told = Callable[[int, int], None]
 """Called with how many kernels of how many are translated."""
 LOWERING = {"tirx.disable_cse_tir": True, "tirx.disable_assert": True}
 """LLVM finds common subexpressions again: TVM's own pass takes a fifth of the time for nothing (of long code four
 fifths). Kernels do not check their arguments, which took 4 KB of each: whoever calls them checks once, see
-`_lookers`."""
+`lookers`."""
 SCHEDULED = "tirx.is_scheduled"
 """The attribute of functions that our families emit."""
 IDLE_PASSES = (
@@ -247,12 +245,12 @@ def compile_program(
     from tvm import relax
 
     with _lowering():
-        lowered = _calls_lowered(module)
+        lowered = calls_lowered(module)
         kernels = _kernels(lowered)
         with _begun(ahead, target, jobs, kept) as translator:
             translated = _translated(kernels, ready or {}, told, translator)
         programs = {v: function for v, function in lowered.functions_items() if str(v.name_hint) not in kernels}
-        programs |= _lookers(module)
+        programs |= lookers(module)
         calls = tvm.IRModule(programs).with_attr("external_mods", [translated[name] for name in kernels])
         return relax.build(calls, target=tvm_target(target), relax_pipeline=None)
 
@@ -277,46 +275,6 @@ def _kernels(module: Any) -> dict[str, Any]:
 
     named = ((str(variable.name_hint), function) for variable, function in module.functions_items())
     return {name: function for name, function in named if isinstance(function, tvm.tirx.PrimFunc)}
-
-
-def _calls_lowered(module: Any) -> Any:
-    """`module` with its Relax functions as the virtual machine runs them: memory planned, kernels called by name."""
-    from tvm.ir.transform import Sequential
-    from tvm.relax import transform
-
-    open_sizes = any(UPPER_BOUND in (function.attrs or {}) for _, function in module.functions_items())
-    passes = Sequential(
-        [
-            transform.ToNonDataflow(),
-            transform.RemovePurityChecking(),
-            transform.CallTIRRewrite(),
-            transform.StaticPlanBlockMemory(),
-            transform.LowerAllocTensor(),
-            transform.KillAfterLastUse(),
-            transform.LowerRuntimeBuiltin(),
-            *((transform.ComputePrimValue(), transform.VMShapeLower()) if open_sizes else ()),
-            transform.AttachGlobalSymbol(),
-        ]
-    )
-    return passes(module)
-
-
-def _lookers(module: Any) -> dict[Any, Any]:
-    """For each program of static shapes a function that takes what it takes, and only looks at that; see
-    `Program.looker`. One with open sizes looks itself, on every run."""
-    import tvm
-    from tvm import relax
-    from tvm.ir.transform import Sequential
-    from tvm.relax import transform
-
-    builder = relax.BlockBuilder()
-    for variable, function in module.functions_items():
-        if isinstance(function, tvm.relax.Function) and UPPER_BOUND not in (function.attrs or {}):
-            arguments = [relax.Var(str(one.name), one.ty) for one in function.params]
-            with builder.function(looker(str(variable.name_hint)), arguments):
-                builder.emit_func_output(relax.Tuple([]))
-    passes = Sequential([transform.ToNonDataflow(), transform.VMShapeLower(), transform.AttachGlobalSymbol()])
-    return dict(passes(builder.get()).functions_items())
 
 
 @dataclass

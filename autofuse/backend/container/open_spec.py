@@ -135,6 +135,28 @@ class OpenSpec:
                     found[one.size].append((place, one))
         return found
 
+    @cached_property
+    def _read(self) -> list[tuple[int, AxisSpec, SizeSpec]]:
+        """Where the first axis that says it stands for each size: the number of its input, and that axis."""
+        return [(*axes[0], size) for axes, size in zip(self.said.values(), self.sizes, strict=True)]
+
+    def takes(self, specs: Sequence[Shaped], shapes: Sequence[tuple[int, ...]]) -> bool:
+        """Whether inputs of such shapes are taken; `refusal` says why not. It looks at no more than it must, since it
+        is part of the first call at a size."""
+        values = []
+        for place, one, size in self._read:
+            shape = shapes[place]
+            if len(shape) <= one.axis:
+                return False
+            value = (shape[one.axis] - one.more) // one.factor
+            if not size.low <= value <= size.high or value % size.step:
+                return False
+            values.append(value)
+        for spec, axes, shape in zip(specs, self.inputs, shapes, strict=True):
+            if shape != (_shape(spec.shape, axes, values) if axes else spec.shape):
+                return False
+        return True
+
     def values_in(self, shapes: Mapping[int, Sequence[int]]) -> list[int | None]:
         """Each size as shapes of inputs, by their number, say it; None where no shape does."""
         found: list[int | None] = []

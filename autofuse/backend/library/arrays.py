@@ -23,8 +23,9 @@ from autofuse.values.names import BFLOAT16, numpy_dtype
 
 Array = NDArray[np.generic]
 
-Kept = dict[int, tuple[Array, Any]]
-"""Copies of inputs by place, each as numpy and as TVM have it: memory that is new costs more than the copying."""
+Kept = dict[int, tuple[Array, Any, Array]]
+"""Copies of inputs by place, each as numpy and as TVM have it, and the memory that they lie in, which may be longer:
+memory that is new costs more than the copying."""
 _DLPACK_KINDS = "fiu"
 """numpy's kinds of elements that it and TVM hand to each other as they are; booleans pass as bytes."""
 
@@ -32,7 +33,7 @@ _DLPACK_KINDS = "fiu"
 def tensor_over(array: Array, kept: Kept | None = None, place: int = 0) -> Any:
     """The array as TVM's tensor: the same memory when it is contiguous, writable and aligned, else a copy.
 
-    `kept`: memory of copies, by place; a copy of the same shape is made where the last one lay.
+    `kept`: memory of copies, by place; a copy is made where the last one lay, if it has room there.
     """
     array = bits_of_halves(array)
     kind = array.dtype.kind
@@ -51,8 +52,9 @@ def tensor_over(array: Array, kept: Kept | None = None, place: int = 0) -> Any:
         return over(_aligned_copy(array))
     found = kept.get(place)
     if found is None or found[0].shape != array.shape or found[0].dtype != array.dtype:
-        made = _aligned(array.shape, array.dtype)
-        found = kept[place] = made, over(made)
+        block = _block(array.nbytes) if found is None or found[2].nbytes < array.nbytes else found[2]
+        made = block[: array.nbytes].view(array.dtype).reshape(array.shape)
+        found = kept[place] = made, over(made), block
     found[0][...] = array
     return found[1]
 
@@ -85,10 +87,14 @@ def _aligned_copy(array: Array) -> Array:
 
 
 def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    size = math.prod(shape) * dtype.itemsize
-    block = np.empty(size + ALIGNMENT, np.uint8)
+    return _block(math.prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
+
+
+def _block(size_bytes: int) -> Array:
+    """So many bytes that begin where a library reads them without a copy."""
+    block = np.empty(size_bytes + ALIGNMENT, np.uint8)
     start = -_over()(block).data_ptr() % ALIGNMENT
-    return block[start : start + size].view(dtype).reshape(shape)
+    return block[start : start + size_bytes]
 
 
 def room(spec: InputSpec) -> Array:

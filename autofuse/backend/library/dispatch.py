@@ -34,12 +34,11 @@ class Dispatch:
 
         InputError where an input has another shape, or the size is outside of the range.
         """
-        opened = self.programs[0].opened
-        if opened is None:
+        program = self.programs[0]
+        if program.opened is None:
             return None
-        reason = opened.refusal(self.programs[0].inputs, shapes)
-        if reason:
-            raise InputError(reason)
+        if not program.opened.takes(program.inputs, shapes):
+            raise InputError(program.opened.refusal(program.inputs, shapes))
         return 0
 
     def covering(self, shapes: Shapes) -> int:

@@ -9,7 +9,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from autofuse.backend.compile.objects import user_objects
-from autofuse.backend.compile.open_program import (
+from autofuse.backend.compile.open_sizes.open_program import (
     OpenGroup,
     OpenPart,
     OpenTile,

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from autofuse.backend.compile.open_program import OpenTile
+from autofuse.backend.compile.open_sizes.open_program import OpenTile
 from autofuse.compiler.context import Context, Policy
 from autofuse.compiler.plan_ladder import FoundPlan
 from autofuse.compiler.report import HIT, MEASURED_HERE, RULE, CompileReport, GroupReport, PlanReport

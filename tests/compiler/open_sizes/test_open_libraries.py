@@ -231,3 +231,26 @@ SKIPPED_WEIGHTS = {"w1": weight(4, 3, 3, 3), "w2": weight(4, 4, 1, 1)}
 def test_any_number_of_images_grows_to_the_size_of_others(tmp_path: Path) -> None:
     model = write(tmp_path / "skipped.onnx", SKIPPED, SKIPPED_WEIGHTS)
     check(model, built(model, "batch", 1, 9), "batch", range(1, 10))
+
+
+def test_results_of_sizes_that_are_alike_lie_in_the_same_memory(tmp_path: Path) -> None:
+    text = "wide (float[batch, 8] x) => (float[batch, 1024] y) { y = MatMul (x, w) }"
+    model = write(tmp_path / "wide.onnx", text, {"w": weight(8, 1024)})
+    library = built(model, "batch", 1, 100)
+
+    def address(size: int) -> int:
+        (result,) = library(inputs_at(model, "batch", size))
+        assert result.shape == (size, 1024)
+        return int(result.__array_interface__["data"][0])
+
+    addresses = {address(size) for size in (40, 33, 64, 50, 47, 58, 61)}
+    assert len(addresses) <= 2, "a result that nobody holds leaves its memory, at the latest when the next is there"
+    assert address(65) not in addresses
+
+
+def test_a_shape_is_taken_where_there_is_no_reason_against_it(library: Library) -> None:
+    (program,) = library.metadata.programs
+    assert program.opened is not None
+    for shape in ((), (1,), (0, 24), (1, 24), (40, 24), (41, 24), (7, 23), (7, 24, 1)):
+        taken = program.opened.takes(program.inputs, (shape,))
+        assert taken == (not program.opened.refusal(program.inputs, (shape,)))

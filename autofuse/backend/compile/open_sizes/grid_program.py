@@ -8,7 +8,7 @@ from pathlib import Path
 
 from autofuse.backend.compile.assemble import BoundKernel, assemble_all, image_axes
 from autofuse.backend.compile.function import NOTHING_KEPT, Kept
-from autofuse.backend.compile.open_program import OpenTile
+from autofuse.backend.compile.open_sizes.open_program import OpenTile
 from autofuse.backend.compile.realise import (
     Progress,
     Write,

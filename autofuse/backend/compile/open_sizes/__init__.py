@@ -1,0 +1,1 @@
+"""Programs with open sizes: their kernels put together, of rows and of images."""
