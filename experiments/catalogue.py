@@ -119,6 +119,9 @@ FURTHER: Mapping[str, Network] = {
     "resnet50": _vision("resnet50", "resnet50:build"),
     "mobilenet_v2": _vision("mobilenet_v2", "mobilenet_v2:build"),
     "squeezenet1_1": _vision("squeezenet1_1", "squeezenet1_1:build"),
+    "vit": Network(
+        ATTENTION, image(3, 224, 224), "attention_kinds:vision", "library:vision", arguments={"name": "vit_b_16"}
+    ),
     "weenet": Network(CONVOLUTIONAL, {"image": Input((1, 64, 128, 128))}, "weenet:build"),
     "audio_encoder": Network(ATTENTION, {"samples": Input((1, 32_000))}, "audio_encoder:build"),
 }

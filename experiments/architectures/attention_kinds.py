@@ -16,6 +16,8 @@ Stage = tuple[int, int, int, int, int]
 """Channels, layers, heads, stride of the keys' reduction, expansion of the feed-forward network."""
 PYRAMID: tuple[Stage, ...] = ((64, 2, 1, 8, 8), (128, 2, 2, 4, 8), (320, 2, 5, 2, 4), (512, 2, 8, 1, 4))
 """The stages of PVTv2-B1 (Wang et al., 2022, Table 1)."""
+PATCH = 16
+"""Pixels of a side of a patch of ViT-B/16."""
 
 
 def hierarchical(size: int = 224, stages: tuple[Stage, ...] = PYRAMID, seed: int = 0) -> ModelProto:
@@ -80,6 +82,24 @@ def long_attention(tokens: int = 1500, width: int = 384, heads: int = 6, layers:
         y = net.feed_forward(name, net.node("Add", f"{name}.add1", [y, made]), width)
     net.norm("norm", y, width)
     return net.model({"frames": [1, tokens, width]}, "states", [1, tokens, width], opset=20)
+
+
+def vision(size: int = 224, width: int = 768, heads: int = 12, layers: int = 12, seed: int = 0) -> ModelProto:
+    """ViT-B/16 (Dosovitskiy et al., 2021): patches and one class token among them, whose state is classified."""
+    net, side = _Net("vit", seed), size // PATCH
+    tokens = side * side + 1
+    y = net.convolution("patch", "image", (width, 3, PATCH, PATCH), PATCH, pad=0, bias=0.0, gain=1.0)
+    first = net.constant("class_token", net.normal((1, 1, width), 1.0))
+    y = net.node("Concat", "tokens", [first, net.tokens("patch.tokens", y, width, side)], axis=1)
+    y = net.node("Add", "placed", [y, net.constant("positions", net.normal((1, tokens, width), 0.2))])
+    for layer in range(layers):
+        name = f"layer{layer}"
+        read = net.norm(f"{name}.norm1", y, width)
+        made = net.attention(f"{name}.attention", read, read, width, heads, (1, tokens, tokens))
+        y = net.feed_forward(name, net.node("Add", f"{name}.add1", [y, made]), width)
+    state = net.squeezed("state", net.cut("state.cut", net.norm("norm", y, width), 0, 1, 1))
+    net.classifier(state, width, 1000)
+    return net.model({"image": [1, 3, size, size]}, "scores", [1, 1000], opset=20)
 
 
 def mixer(patches: int = 64, width: int = 96, layers: int = 2, seed: int = 0) -> ModelProto:

@@ -36,7 +36,7 @@ from experiments.records import Table, keep
 from experiments.tables import head, line, ratio
 
 SEED = 0
-DEFAULT = ("resnet50", "mobilenet_v2", "efficientnet_b0", "tinybert", "bert_base")
+DEFAULT = ("resnet50", "mobilenet_v2", "efficientnet_b0", "yolov4", "tinybert", "bert_base", "vit")
 INT8 = "int8"
 
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from autofuse.device.target import Target
 from autofuse.kernels.build import build_kernel
 from autofuse.kernels.families.registry import is_own, refusal
 from autofuse.kernels.tir.digest import code_text
+from autofuse.kernels.tir.quotients import multiply_add, quotient_factors
 from tests.kernels.conftest import Array, Bench, Small, parsed, real
 
 LEVELS = ("int8", "uint8", "int16", "uint16")
@@ -121,3 +127,38 @@ def test_what_has_no_definition_says_why(bench: Bench) -> None:
     workload = bench.bind(blocks).workload
     said = [refusal(workload, operator) for operator in workload.operators]
     assert any("scales in blocks" in text for text in said if text), said
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_constant_scale_is_met_by_its_reciprocal_in_two_parts(bench: Bench, seed: int) -> None:
+    """Around every threshold, and beyond both limits, the level is that of the division."""
+    draw = np.random.default_rng(seed)
+    scale, zero = np.float32(10 ** draw.uniform(-5, 3)), np.uint8(draw.integers(256))
+    thresholds = ((np.arange(-300, 300) + 0.5) * np.float64(scale)).astype(np.float32)
+    near = thresholds.view(np.int32)[:, None] + np.arange(-6, 7, dtype=np.int32)
+    special = np.array([[np.nan, np.inf, -np.inf, -0.0, 1e-40, 3e38, -3e38] + [0.0] * 6], "float32")
+    constants = {"s": np.array(scale), "z": np.array(zero)}
+    small = Small(
+        parsed("y = QuantizeLinear (x, s, z)"),
+        {"x": np.concatenate([near.view(np.float32), special])},
+        ["y"],
+        constants,
+    )
+    workload = bench.bind(small).workload
+    assert "llvm.fma" in code_text(build_kernel(workload, {}, bench.target(16)).function)
+    assert "llvm.fma" not in code_text(build_kernel(workload, {}, Target("x86-64", 4, 16, 2, 32768, 262144)).function)
+    exact(bench, small)
+
+
+@given(st.floats(np.float32(1e-4), 100, width=32), st.floats(-1000, 1000, width=32), st.floats(-1, 1, width=32))
+def test_a_product_and_a_sum_are_rounded_once(factor: float, x: float, more: float) -> None:
+    found = multiply_add(np.array([x], "float32"), np.float32(factor), np.array([more], "float32"))
+    exact_sum = Fraction(x) * Fraction(factor) + Fraction(more)
+    others = (np.nextafter(found, np.float32(way)) for way in (-np.inf, np.inf))
+    off = abs(Fraction(float(found[0])) - exact_sum)
+    assert all(off <= abs(Fraction(float(other[0])) - exact_sum) for other in others)
+
+
+@pytest.mark.parametrize("divisor", [1e-30, 1e30, 0.0, -0.5, 0.25])
+def test_some_divisors_have_no_factors(divisor: float) -> None:
+    assert quotient_factors(divisor, 0, 255) is None

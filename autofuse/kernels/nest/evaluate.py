@@ -13,8 +13,9 @@ from autofuse.graph.own.names import ROUND
 from autofuse.kernels.nest.index import FORWARD, READ
 from autofuse.kernels.nest.nest import RESHAPES, Nest
 from autofuse.kernels.nest.quantization import TAKEN as QUANTIZATION
-from autofuse.kernels.nest.scalar import SCALAR
+from autofuse.kernels.nest.scalar import JOINED, SCALAR
 from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index, const
+from autofuse.kernels.tir.features import multiplies_and_adds
 from autofuse.kernels.tir.lanes import holds_let
 from autofuse.kernels.tir.math import LetBinder
 from autofuse.kernels.workload.workload import Workload, WorkloadOperator
@@ -162,7 +163,8 @@ class Scope:
     def scalar(self, operator: WorkloadOperator, arguments: list[Expr | None]) -> Expr:
         """Applies the scalar definition of an elementwise operator."""
         dtype = self.workload.values[operator.outputs[0]].dtype
-        return SCALAR[operator.op_type](arguments, operator, dtype, self._bind)
+        table = JOINED if multiplies_and_adds(self.emitter.target) else SCALAR
+        return table[operator.op_type](arguments, operator, dtype, self._bind)
 
     def finish(self, nest: Nest, index: Index, value: Expr) -> None:
         """Runs the epilogue of `nest` on the element `value` of its start, and stores what is wanted."""

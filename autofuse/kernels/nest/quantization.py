@@ -10,6 +10,7 @@ from tvm import tirx
 
 from autofuse.kernels.nest.scalar_rules import Call, cast, ratio
 from autofuse.kernels.tir.math import Expr
+from autofuse.kernels.tir.quotients import quotient_factors
 from autofuse.kernels.workload.workload import Workload, WorkloadOperator
 
 LEVELS = frozenset({"int8", "uint8", "int16", "uint16"})
@@ -32,11 +33,38 @@ def quantize(call: Call) -> Expr:
     """
     x, scale = call.args[:2]
     zero = _zero(call)
-    limits = np.iinfo(call.out_dtype)
-    low, high = (_bound(int(limit), zero) for limit in (limits.min, limits.max))
+    low, high = (_bound(limit, zero) for limit in _limits(call))
     one = isinstance(scale, tirx.FloatImm) and scale.value == 1.0
     scaled = x if one else ratio(x, scale)
-    cut = tirx.min(tirx.max(scaled, low), high)
+    return _level(call, tirx.min(tirx.max(scaled, low), high), zero)
+
+
+def quantize_by_factors(call: Call) -> Expr:
+    """As `quantize`, to the bit, for a CPU that multiplies and adds in one step: a number meets the two parts of the
+    reciprocal of a constant scale, since dividing takes many times as long.
+
+    The bounds come before, or the sum of two infinities would be no number.
+    """
+    x, scale = call.args[:2]
+    zero = _zero(call)
+    known = isinstance(scale, tirx.FloatImm) and isinstance(zero, tirx.IntImm)
+    low, high = (limit - int(zero.value) for limit in _limits(call)) if known else (0, 0)
+    parts = quotient_factors(float(scale.value), low, high) if known else None
+    if parts is None:
+        return quantize(call)
+    first, last = (tirx.const(float(np.float32(level * scale.value)), "float32") for level in (low, high))
+    large, small = (tirx.const(part, "float32") for part in parts)
+    cut = call.bind(tirx.min(tirx.max(x, first), last))
+    return _level(call, tirx.call_llvm_pure_intrin("float32", "llvm.fma", cut, large, cut * small), zero)
+
+
+def _limits(call: Call) -> tuple[int, int]:
+    limits = np.iinfo(call.out_dtype)
+    return int(limits.min), int(limits.max)
+
+
+def _level(call: Call, cut: Expr, zero: Expr) -> Expr:
+    """A number within the bounds, rounded to a level."""
     bits = tirx.reinterpret("int32", cut + tirx.const(_TO_INTEGER, "float32"))
     return tirx.Cast(call.out_dtype, bits + (zero - tirx.const(_BITS, "int32")))
 

@@ -132,6 +132,8 @@ _TABLES = (
 SCALAR: Mapping[str, ScalarDefinition] = {
     name: _definition(rule) for table, _ in _TABLES for name, rule in table.items()
 }
+JOINED: Mapping[str, ScalarDefinition] = {**SCALAR, "QuantizeLinear": _definition(quantization.quantize_by_factors)}
+"""The same for a CPU that multiplies and adds in one step."""
 _OTHER_DOMAINS = frozenset({("com.microsoft", "Gelu"), (OWN_DOMAIN, ROUND)})
 _DTYPES: Mapping[str, frozenset[str]] = {name: dtypes for table, dtypes in _TABLES for name in table}
 

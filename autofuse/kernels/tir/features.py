@@ -20,3 +20,8 @@ def has_feature(target: Target, feature: str) -> bool:
     if target.mattr:
         fields["mattr"] = list(target.mattr)
     return bool(codegen.target_has_features(feature, tvm.target.Target(fields)))
+
+
+def multiplies_and_adds(target: Target) -> bool:
+    """Whether the target's vectors have one instruction for a product and its sum, which rounds once."""
+    return target.isa == "neon" or has_feature(target, "fma")
