@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -98,15 +99,19 @@ def tune(
 
 def _plans(model: Path, place: Place, request: SearchRequest, began: float) -> TuneResult:
     """The search of a model of fixed sizes, whole or in parts."""
+    from autofuse.database.database import open_database
     from autofuse.parted.tune import tune_parts
     from autofuse.search.tune import tune as run_search
+    from autofuse.views.frames.whole import decided_share_of
 
     try:
-        return run_search(model, place, request, began)
+        found = run_search(model, place, request, began)
     except UncoveredError as error:
         if request.pareto:
             raise InputError(f"--pareto: {error}") from error
         return tune_parts(model, place, error, request, began)
+    with open_database(place.database, read_only=True) as base:
+        return replace(found, decided_share=decided_share_of(base, found.run_id))
 
 
 def _tiles(

@@ -242,7 +242,9 @@ class TuneResult:
     `not_asked`: what it did not come to, and `more_time`: what as much time again is expected to give. `forecast`: of a
     dry run, which has nothing else to say. `decision`: how sure the choice is; None where nothing was raced. `tiles`:
     of a model with an open size, of which nothing but these is searched, the one that takes most time first. `alone`:
-    what the race of the chosen plan with ONNX Runtime alone said, or why there was none.
+    what the race of the chosen plan with ONNX Runtime alone said, or why there was none. `decided_share`: part of the
+    time of the kernels decided on in which the decision is trusted (see `autofuse.values.ratios.decided_share`).
+    `compile_s`: seconds that compiling the chosen plan is expected to take.
     """
 
     model: str
@@ -274,3 +276,5 @@ class TuneResult:
     forecast: Forecast | PartsForecast | None = None
     tiles: tuple[TileTime, ...] = ()
     alone: str = ""
+    decided_share: float | None = None
+    compile_s: float = 0.0

@@ -21,6 +21,10 @@ TERMS: Mapping[str, str] = MappingProxyType(
             "of a time: clock and noise were good enough for it to count; of a ratio of one race: its interval decides "
             f"it, as faster, as slower, or as no difference of more than {TOLERANCE:.0%}"
         ),
+        "trusted decisions": (
+            "the part of the time of the kernels decided on in which the decision is trusted: all of it where one race "
+            "of whole networks decided the plan with its schedules, else those whose ratio to their first schedule is"
+        ),
         "undecided": "the noise of a race leaves open which is faster; then the simpler plan is chosen",
         "composed": (
             f"the sum of a plan's kernels, each timed alone, plus {LAUNCH_US:g} µs for calling each; "

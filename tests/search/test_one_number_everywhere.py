@@ -16,10 +16,12 @@ from typer.testing import CliRunner
 
 from autofuse.cli.main import app
 from autofuse.cli.screens.render import cell, micros
+from autofuse.database.database import open_database
 from autofuse.job.outcome import _task
 from autofuse.measure.timing.race import Samples
 from autofuse.search.progress import TuneResult
 from autofuse.views.frames.analysis import open_analysis
+from autofuse.views.frames.whole import decided_share_of
 from autofuse.views.report.page import page_data
 from autofuse.views.report.render import render_markdown
 
@@ -90,6 +92,8 @@ def test_the_end_of_tune_status_report_page_frames_and_a_job_agree(tuned: tuple[
     # the decision: by one race against what is compiled untuned, so all of the time rests on it
     assert result.decision is not None and (result.decision.against, result.decision.trusted) == ("untuned", True)
     assert page["trust"]["decided_share"] == 1.0  # type: ignore[index]
+    with open_database(path, read_only=True) as base:
+        assert decided_share_of(base, result.run_id) == 1.0
     assert (
         "100 % of the time that was decided on rests on trusted decisions: the chosen plan is faster than plan untuned."
         in text

@@ -65,6 +65,8 @@ def _facts(result: TuneResult) -> Iterator[tuple[str, str]]:
     yield "chosen", _chosen(result)
     if result.decision is not None:
         yield "decided", _decision(result.decision)
+    if result.decided_share is not None:
+        yield "trusted decisions", f"{100 * result.decided_share:.0f} %, by the time of the kernels decided on"
     if result.alone:
         yield "as a whole", result.alone
     if result.composition is not None:

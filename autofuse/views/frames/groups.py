@@ -20,6 +20,12 @@ PLACE = ["device_fingerprint", "target_key", "threads"]
 GAIN = ("first_us", "gain", "gain_lo", "gain_hi", "gain_verdict", "schedules")
 
 
+def last_choice(groups: pd.DataFrame) -> pd.DataFrame:
+    """The groups of the newest choice."""
+    last: pd.DataFrame = groups[groups["choice_id"] == groups["choice_id"].max()]
+    return last
+
+
 def with_gains(database: ProfilingDatabase, groups: pd.DataFrame, choices: pd.DataFrame) -> pd.DataFrame:
     """`groups` with `GAIN`: the present time of each candidate against the first schedule known of its workload there.
 

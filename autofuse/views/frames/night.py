@@ -10,6 +10,7 @@ import pandas as pd
 from autofuse.database.job_records import DONE, FAILED
 from autofuse.views.frames.columns import COLUMNS
 from autofuse.views.frames.frames import read_frame
+from autofuse.views.frames.groups import last_choice
 from autofuse.views.frames.standing import model_name, task_state
 from autofuse.views.frames.whole import decided_together, whole_model
 
@@ -57,7 +58,7 @@ def _times(database: ProfilingDatabase, run: int) -> dict[str, object]:
     whole = whole_model(measurements, choices)
     if whole.chosen is None or whole.time is None:
         return {}
-    last = groups[groups["choice_id"] == groups["choice_id"].max()]
+    last = last_choice(groups)
     found: dict[str, object] = {
         "plan": str(whole.chosen["name"]),
         "median_us": whole.time.us.median,

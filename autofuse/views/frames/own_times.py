@@ -11,6 +11,7 @@ from autofuse.database.ask.times import timed_candidate
 from autofuse.values.ratios import Timed
 from autofuse.values.statistics import Interval, median_interval
 from autofuse.views.frames.frames import read_frame
+from autofuse.views.frames.groups import last_choice
 
 if TYPE_CHECKING:
     from autofuse.database.database import ProfilingDatabase
@@ -33,7 +34,7 @@ def own_times(database: ProfilingDatabase, run: RunInfo) -> dict[str, OwnTime]:
     if groups.empty:
         rows = _best_measured(timed, read_frame(database, "candidates", run.id))
     else:
-        last = groups[groups["choice_id"] == groups["choice_id"].max()]
+        last = last_choice(groups)
         rows = last[last["candidate_id"].notna()].drop_duplicates("workload_key")
     found = {}
     for key, label, candidate in rows[["workload_key", "label", "candidate_id"]].itertuples(index=False):

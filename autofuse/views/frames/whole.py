@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from autofuse.values.ratios import FASTER, SAME, Ratio, Timed, compare, decided_share
-from autofuse.views.frames.frames import timed_rows
+from autofuse.views.frames.frames import read_frame, timed_rows
+from autofuse.views.frames.groups import last_choice
+
+if TYPE_CHECKING:
+    from autofuse.database.database import ProfilingDatabase
 
 UNCONFIRMED = "no plan was measured whole, so the plan follows from the times of its kernels"
 """Of a run whose choice was not confirmed."""
@@ -56,6 +61,12 @@ def trusted_decisions(choices: pd.DataFrame, groups: pd.DataFrame) -> float | No
     kept = (groups["gain_lo"] == 1.0) & (groups["gain_hi"] == 1.0) | groups["candidate_id"].isna()
     parts = groups if together else groups[~kept]
     return decided_share(zip(parts["us"].fillna(0.0), parts["gain_verdict"], strict=True), together)
+
+
+def decided_share_of(database: ProfilingDatabase, run_id: int) -> float | None:
+    """`trusted_decisions` of one run, for its result screen; its report and its page say the same."""
+    choices, groups = (read_frame(database, name, run_id) for name in ("choices", "groups"))
+    return None if groups.empty else trusted_decisions(choices, last_choice(groups))
 
 
 def choice_words(choices: pd.DataFrame) -> str:

@@ -19,6 +19,7 @@ from autofuse.environment.worth import more_time_of, not_asked_of, waterfall_of
 from autofuse.values.names import TITLES
 from autofuse.values.outputs import Kind, database_files, has_head, has_mark, write_output
 from autofuse.values.ratios import Ratio
+from autofuse.views.frames.groups import last_choice
 from autofuse.views.frames.standing import job_standing, plan_gap, run_length_s, run_standing
 from autofuse.views.frames.whole import UNCONFIRMED, choice_words, trusted_decisions, whole_model
 from autofuse.views.report import markdown, series
@@ -27,7 +28,6 @@ from autofuse.views.report.tables import (
     composed_us,
     distinct_groups,
     edge_counts,
-    last_choice,
     paying_fusions,
     provenance_facts,
 )

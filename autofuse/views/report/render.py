@@ -24,6 +24,7 @@ from autofuse.values.outputs import (
 )
 from autofuse.values.ratios import Ratio
 from autofuse.views.frames.columns import COLUMNS
+from autofuse.views.frames.groups import last_choice
 from autofuse.views.frames.standing import plan_gap, run_length_s, run_standing
 from autofuse.views.frames.whole import UNCONFIRMED, Beside, choice_words, trusted_decisions, whole_model
 from autofuse.views.report import markdown
@@ -33,7 +34,6 @@ from autofuse.views.report.tables import (
     composed_us,
     distinct_groups,
     edge_counts,
-    last_choice,
     paying_fusions,
     provenance_facts,
 )

@@ -24,12 +24,6 @@ GROUP = ("label", "us", "schedule", "trusted", *GAIN, *ROOFLINE)
 FUSION = ("producer", "consumer", "label", "group_us", "gain_us", "gain_share", "reason")
 
 
-def last_choice(groups: pd.DataFrame) -> pd.DataFrame:
-    """The groups of the newest choice."""
-    last: pd.DataFrame = groups[groups["choice_id"] == groups["choice_id"].max()]
-    return last
-
-
 def composed_us(groups: pd.DataFrame) -> float:
     """The sum of the groups of a choice that have a time, with the calls of their kernels: as the search has it."""
     timed = groups["us"].dropna()
