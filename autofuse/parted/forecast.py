@@ -7,8 +7,9 @@ from pathlib import Path
 
 from autofuse.environment.place import Place
 from autofuse.errors import UncoveredError
-from autofuse.parted.together import race_seconds, require_segments, shares
-from autofuse.parted.tune import RACE_PART
+from autofuse.parted.in_time import Ending
+from autofuse.parted.together import require_segments, shares
+from autofuse.search.budget.budget import now
 from autofuse.search.phases.forecast import forecast
 from autofuse.search.progress import PartsForecast, SearchRequest
 from autofuse.segments.read import parts_of
@@ -24,7 +25,7 @@ def forecast_parts(model: Path, place: Place, error: UncoveredError, request: Se
     """
     choice, budget_s = parts_of(model, request.given, error), request.budget_s
     require_segments(model, choice)
-    race_s = race_seconds(None if budget_s is None else RACE_PART * budget_s)
+    race_s = Ending(choice.all_segments, budget_s, now()).kept_s(())
     found = []
     with scratch_folder() as folder:
         for number, (piece, share) in enumerate(zip(choice.all_segments, shares(choice.all_segments), strict=True)):

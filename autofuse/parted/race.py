@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +21,7 @@ from autofuse.environment.outcomes import record_race
 from autofuse.environment.place import Place
 from autofuse.errors import WrongResultError
 from autofuse.fusion.plan import ScheduleLimits
+from autofuse.measure.measurement import Left, no_end
 from autofuse.measure.networks.bench import Contender, ContenderResult, written
 from autofuse.measure.networks.judgement import all_nudged, judged_by, limit_of_answers
 from autofuse.ort.apart import Run, run_apart
@@ -80,13 +80,12 @@ def _limit(choice: Choice, task: Task) -> float:
 
 
 def raced(
-    context: Context, choice: Choice, contenders: Sequence[Contender], task: Task, budget_s: float, left: Any = None
+    context: Context, choice: Choice, contenders: Sequence[Contender], task: Task, budget_s: float, left: Left = no_end
 ) -> dict[str, ContenderResult]:
     """The times of the contenders; WrongResultError when the first computes something else than ONNX Runtime."""
     device = context.environment.device
-    named = {} if left is None else {"left": left}
     with open_runner(device, context.threads, RunnerOptions()) as runner:
-        results = runner.race(contenders, task.inputs, budget_s, expected=list(task.expected), **named)
+        results = runner.race(contenders, task.inputs, budget_s, expected=list(task.expected), left=left)
     results = judged_by(results, lambda: _limit(choice, task))
     own = results[contenders[0].name]
     if own.wrong:
@@ -109,8 +108,12 @@ def raced_whole(
     exact: bool,
     race_s: float,
     folder: Path,
+    left: Left = no_end,
 ) -> dict[str, ContenderResult]:
-    """The model with its segments as they are tuned now, against ONNX Runtime alone; recorded."""
+    """The model with its segments as they are tuned now, against ONNX Runtime alone; recorded.
+
+    `left`: seconds that it may still take.
+    """
     policy = Policy(limits=ScheduleLimits(exact=exact), every_segment=True)
     with ExitStack() as stack:
         context = stack.enter_context(Context(place, policy=policy))
@@ -121,6 +124,6 @@ def raced_whole(
             Contender(SEGMENTS, "autofuse", library),
             Contender(ONNX_RUNTIME, "onnxruntime", task.model),
         ]
-        results = raced(context, choice, contenders, task, race_s)
+        results = raced(context, choice, contenders, task, race_s, left)
         record(context, choice, results)
         return results

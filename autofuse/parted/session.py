@@ -14,6 +14,7 @@ from autofuse.database.database import ProfilingDatabase
 from autofuse.environment.place import Place
 from autofuse.errors import UncoveredError
 from autofuse.measure.networks.bench import ContenderResult
+from autofuse.parted.in_time import UNSURE
 from autofuse.parted.race import raced_whole
 from autofuse.parted.together import race_seconds, require_segments, result_of_all
 from autofuse.search import tune
@@ -78,13 +79,17 @@ class PartsSession:
         )
 
     def reserve(self, allowed_s: float = math.inf, race_s: float | None = None) -> Callable[[], float]:
-        """Seconds that all finalists will take, and the race of whole models."""
+        """Seconds that all finalists will take, and whole models, which are compiled and raced."""
         reserves = [session.reserve(allowed_s, race_s) for session in self.sessions]
-        return lambda: sum(reserve() for reserve in reserves) + race_seconds(race_s)
+        return lambda: sum(reserve() for reserve in reserves) + self.compile_s() + race_seconds(race_s)
 
     def least_s(self) -> float:
         """Seconds that one finalist of each segment will take, and the shortest race of whole models."""
-        return sum(session.least_s() for session in self.sessions) + race_seconds(None)
+        return sum(session.least_s() for session in self.sessions) + self.compile_s() + race_seconds(None)
+
+    def compile_s(self) -> float:
+        """Seconds that compiling all segments is expected to take."""
+        return UNSURE * sum(session.compile_s() for session in self.sessions)
 
     def advance(self, budget: Budget, trials: int | None = None) -> bool:
         """Goes on with each segment for its part of the budget and of `trials`; whether nothing is left in any."""
@@ -105,7 +110,7 @@ class PartsSession:
             session.release()
 
     def conclude(self, budget: Budget, race_s: float | None = None) -> TuneResult | None:
-        """Concludes each segment, then races whole models; None when somebody asked for a stop."""
+        """Concludes each segment, then races whole models, where there is time; None when somebody asked for a stop."""
         results = []
         for session in self.sessions:
             result = session.conclude(budget, race_s)
@@ -115,7 +120,9 @@ class PartsSession:
             results.append(result)
         if budget.stopped():
             return None
-        return result_of_all(self.title, results, self.race(race_seconds(race_s)), time.monotonic() - self.started)
+        enough = budget.left() >= self.compile_s() + race_seconds(None)
+        times = self.race(race_seconds(race_s)) if enough else {}
+        return result_of_all(self.title, results, times, time.monotonic() - self.started)
 
     def _weights(self) -> list[float]:
         """The time of each segment: measured where all are, else estimated."""

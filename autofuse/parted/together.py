@@ -18,6 +18,7 @@ from autofuse.values.names import ONNX_RUNTIME
 
 LEAST_WHOLE_S, MOST_WHOLE_S = 3.0, 60.0
 MOST_REASONS = 3
+NO_RACE = "the budget left no time for it"
 
 
 def race_seconds(wanted_s: float | None) -> float:
@@ -45,13 +46,20 @@ def require_segments(model: Path, choice: Choice) -> None:
 
 
 def result_of_all(
-    title: str, results: Sequence[TuneResult], times: Mapping[str, ContenderResult], elapsed_s: float
+    title: str,
+    results: Sequence[TuneResult],
+    times: Mapping[str, ContenderResult],
+    elapsed_s: float,
+    left_out: Sequence[str] = (),
 ) -> TuneResult:
-    """One result of all segments; its plans are the two that were raced."""
+    """One result of all segments; its plans are the two that were raced (none: there was no time). `left_out`: names of
+    segments that were not searched."""
     kernels = sum(one.kernels for one in results)
     ratio = ratio_of({name: one.timed for name, one in times.items() if one.timed is not None}, SEGMENTS)
     chosen = ONNX_RUNTIME if ratio is not None and is_slower(ratio) else SEGMENTS
     warning = f"raced whole: {told(ratio, SEGMENTS_RUN)}" if ratio else f"not raced whole: {_failure(times)}"
+    unsearched = f"no time was left to search {', '.join(left_out)}; give a larger --budget" if left_out else ""
+    notes = [f"{one.model}: {one.warning}" for one in results if one.warning]
     plans = {
         name: PlanTime(
             kernels if name == SEGMENTS else 0, None, one.median_us, trusted=one.trusted,
@@ -70,7 +78,7 @@ def result_of_all(
         chosen=chosen,
         kernels=kernels if chosen == SEGMENTS else 0,
         plans=plans,
-        warning="; ".join([warning, *(f"{one.model}: {one.warning}" for one in results if one.warning)]),
+        warning="; ".join(filter(None, [warning, unsearched, *notes])),
         untrusted=tuple(name for one in results for name in one.untrusted),
         composition=None,
         questions=(),
@@ -79,9 +87,13 @@ def result_of_all(
         not_asked=(),
         more_time=None,
         decision=None,
+        left_out=(*((unsearched,) if unsearched else ()), *(text for one in results for text in one.left_out)),
+        compile_s=sum(one.compile_s for one in results),
     )
 
 
 def _failure(times: Mapping[str, ContenderResult]) -> str:
     """Why a contender of the race of whole models has no time."""
+    if not times:
+        return NO_RACE
     return next(f"{name}: {one.wrong or one.error or NO_TIME}" for name, one in times.items() if one.timed is None)

@@ -11,6 +11,7 @@ from typing import Protocol
 from autofuse.database.records import Json
 from autofuse.environment.alone import ALONE
 from autofuse.environment.worth import MORE_TIME, NOT_ASKED, WATERFALL, OpenQuestions, Waterfall
+from autofuse.fusion.plan import FusionPlan
 from autofuse.measure.networks.judgement import WHOLE_LIMIT
 from autofuse.measure.networks.libraries import Model
 from autofuse.search.budget.budget import Budget, now
@@ -52,6 +53,8 @@ class SearchSession(Protocol):
     def least_s(self) -> float: ...
 
     def advance(self, budget: Budget, trials: int | None = ...) -> bool: ...
+
+    def compile_s(self) -> float: ...
 
     def release(self) -> None: ...
 
@@ -115,6 +118,12 @@ class ModelSession:
 
     def _estimates(self, race_s: float | None) -> Estimates:
         return self.estimates if race_s is None else replace(self.estimates, race_s=race_s)
+
+    def compile_s(self, plan: FusionPlan | None = None) -> float:
+        """Seconds that compiling a plan is expected to take (None: the best one so far, or the default)."""
+        standing = self.search.standing
+        wanted = plan or standing.best or standing.baselines.get("default")
+        return replace(self.estimates, objects=None).build_s(wanted) if wanted is not None else 0.0
 
     def advance(self, budget: Budget, trials: int | None = None) -> bool:
         """Goes on with the search, for `trials` new candidates at most; whether nothing worth measuring is left."""
@@ -186,7 +195,7 @@ class ModelSession:
             () if verdict.together else tuple(evidence.untrusted_winners(verdict.plan)),
             left_out=self.left_out, questions=self._questions(),
             waterfall=self.waterfall, not_asked=open_questions, more_time=more_time(open_questions, self.searched_s),
-            decision=_decision(verdict), alone=self.alone,
+            decision=_decision(verdict), alone=self.alone, compile_s=self.compile_s(verdict.plan),
         )  # fmt: skip
 
     def _questions(self) -> tuple[AskedQuestions, ...]:

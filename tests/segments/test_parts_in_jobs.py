@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import autofuse
+from autofuse.parted.in_time import UNSURE
 from autofuse.parted.session import PartsSession
 from autofuse.parted.together import race_seconds
 from autofuse.search.budget.budget import Budget
@@ -56,6 +57,9 @@ class Segment:
     def least_s(self) -> float:
         return 3.0
 
+    def compile_s(self) -> float:
+        return 5.0
+
     def release(self) -> None:
         self.released += 1
 
@@ -88,8 +92,8 @@ def test_then_they_share_it_by_what_may_still_be_gained() -> None:
     assert first.asked[1][0] < 1.0
     second.share = 0.0
     assert session.advance(Budget.lasting(1.0))
-    assert session.reserve(race_s=10.0)() == 2 * 11.0 + 10.0
-    assert session.least_s() == 2 * 3.0 + race_seconds(None)
+    assert session.reserve(race_s=10.0)() == 2 * (11.0 + UNSURE * 5.0) + 10.0
+    assert session.least_s() == 2 * (3.0 + UNSURE * 5.0) + race_seconds(None)
 
 
 def test_a_stop_leaves_no_result() -> None:
