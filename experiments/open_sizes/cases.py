@@ -31,7 +31,7 @@ STEP = "gpt2_step"
 CASES: Mapping[str, Case] = {
     "bert_base": _encoder("bert_base"),
     "distilbert": _encoder("distilbert"),
-    "mobilebert": Case("encoder", "batch=1:8,tokens=128", {"name": "mobilebert"}),  # it joins neighbouring tokens
+    "mobilebert": _encoder("mobilebert"),
     "gpt2_prompt": Case("prompt", "tokens=1:256"),
     STEP: Case("step", "past=0:1023"),
     "t5_encoder": Case("t5_encoder", "tokens=1:256"),

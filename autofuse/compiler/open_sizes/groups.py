@@ -1,8 +1,8 @@
 """The groups of a program with an open size: those of a plan, where no attention cuts them.
 
-All operators of an attention are one group, and one that picks rows by their number, reduces over all of them, or
-appends some to a cache, is a group by itself. What a plan has beside them in a group stays together where it hangs
-together, and is taken apart where it cannot.
+All operators of an attention are one group, and so are the two of a shift; one that picks rows by their number, reduces
+over all of them, or appends some to a cache, is a group by itself. What a plan has beside them in a group stays
+together where it hangs together, and is taken apart where it cannot.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from autofuse.graph.model import Graph
 from autofuse.graph.transform.open_sizes.attention import appends, attentions
 from autofuse.graph.transform.open_sizes.open_graph import OpenGraph
 from autofuse.graph.transform.open_sizes.rows import GroupKind, picked_rows, reduces_rows
+from autofuse.graph.transform.open_sizes.shifts import shifts
 
 Operators = tuple[str, ...]
 
@@ -62,6 +63,7 @@ def _single(groups: Sequence[Operators]) -> list[Operators]:
 def _apart(opened: OpenGraph) -> list[Grouped]:
     """The groups that no plan decides about."""
     found = [Grouped(attention.operators, attention=attention) for attention in attentions(opened)]
+    found += [Grouped(shift.operators, shift=shift) for shift in shifts(opened)]
     inside = {name for group in found for name in group.operators}
     for operator in opened.graph.operators:
         picked = None if operator.name in inside else picked_rows(opened, operator)

@@ -242,7 +242,8 @@ def _scheduled(
 ) -> OpenGroup:
     made = tuple(_tile(rows, tile, found) for rows, tile in tiles)
     return OpenGroup(
-        bound, made, attention=group.attention, picked=group.picked, reduces=group.reduces, appends=group.appends
+        bound, made, attention=group.attention, picked=group.picked, reduces=group.reduces, appends=group.appends,
+        shift=group.shift,
     )  # fmt: skip
 
 

@@ -1,4 +1,5 @@
 """The kernels of a cache of keys and values that grows: new rows behind those before, attention of a few queries to it.
+That of rows that move up or down stands beside them: it copies as they do.
 
 Rows are counted when a kernel runs. A cache is read where it lies: of one query each key and each value is read once,
 so that nothing would be won by a copy.
@@ -16,6 +17,7 @@ import tvm.script.ir_builder.tirx as builder
 from autofuse.device.target import Target
 from autofuse.graph.transform.open_sizes.attention import Attention
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis
+from autofuse.graph.transform.open_sizes.shifts import Shift
 from autofuse.kernels.build import Constants, Kernel
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.open_sizes.open_attention import QueryTile, Tokens
@@ -79,6 +81,38 @@ def append_kernel(
     if in_place:
         return open_function(workload, {past: rows[made]}, emit_append, ("input",), repeated, {past: prod(shape)})
     return open_function(workload, rows, emit_copy, repeated=repeated)
+
+
+def shift_kernel(
+    workload: Workload,
+    shift: Shift,
+    rows: Mapping[int, OpenAxis],
+    target: Target,
+    repeated: Collection[int] = (),
+) -> Kernel:
+    """The kernel of `workload`, a Slice and a Pad that shift rows, at the largest size.
+
+    `rows`: what they read and make, by index, with its open axis. `repeated`: what each sequence has of its own.
+    """
+    source, made = workload.of_kind("input")[0], workload.of_kind("output")[0]
+    axis, shape = rows[made].axis, workload.values[made].shape
+    inner, most, cut = prod(shape[axis + 1 :]), prod(shape), shift.first + shift.last
+
+    def emit(given: Arguments, _constants: Constants) -> None:
+        emitter = Emitter(target)
+        kept = _bound(emitter, (given.count - cut) * inner, most)
+        with given.each() as arguments:
+            read, written = arguments[source].flat(most), arguments[made].flat(most)
+            _fill(emitter, written, 0, shift.before * inner, shift.value)
+            _copy(emitter, read, shift.first * inner, written, shift.before * inner, kept)
+            _fill(emitter, written, shift.before * inner + kept, shift.behind * inner, shift.value)
+
+    return open_function(workload, rows, emit, repeated=repeated)
+
+
+def _fill(emitter: Emitter, made: Any, begin: Expr, elements: int, value: float) -> None:
+    with emitter.serial(elements) as place:
+        emitter.put(made, begin + place, const(value, "float32"))
 
 
 def _shared(emitter: Emitter, parts: int, elements: Expr, threads: int, body: Callable[[Expr], None]) -> None:

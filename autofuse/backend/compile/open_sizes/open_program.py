@@ -33,7 +33,7 @@ from autofuse.graph.transform.open_sizes.stored_shapes import OpenRows
 from autofuse.kernels.build import Kernel
 from autofuse.kernels.emission import Emission
 from autofuse.kernels.open_sizes.open_attention import attention_kernel
-from autofuse.kernels.open_sizes.open_cache import append_kernel, cache_kernel
+from autofuse.kernels.open_sizes.open_cache import append_kernel, cache_kernel, shift_kernel
 from autofuse.kernels.open_sizes.open_reduction import reduction_kernel
 from autofuse.kernels.open_sizes.open_rows import Tile, open_kernel
 from autofuse.kernels.workload.free_reshape import is_free_reshape
@@ -58,9 +58,9 @@ class OpenGroup(GroupKind):
     """A group, `bound` at the size of the open graph.
 
     `tiles`: the most rows first, the last with one; a single one of 0 rows where no tensor of the group has the open
-    size; none for a group that is a view. An `attention`, a reduction over all rows (`reduces`), and an operator that
-    `appends` rows to a cache have one of all rows, an operator with `picked` rows one of so many. `kernel`: as
-    `group_kernel` emits it, once all tiles have a schedule; None for a view.
+    size; none for a group that is a view. An `attention`, a reduction over all rows (`reduces`), an operator that
+    `appends` rows to a cache, and a `shift` of rows have one of all rows, an operator with `picked` rows one of so
+    many. `kernel`: as `group_kernel` emits it, once all tiles have a schedule; None for a view.
     """
 
     bound: BoundWorkload
@@ -154,6 +154,8 @@ def group_kernel(
     if group.appends:
         in_place = bound.outputs[0] in caches
         return append_kernel(group.tiles[0].bound.workload, rows, emission.target, threads, in_place, repeated)
+    if group.shift is not None:
+        return shift_kernel(group.tiles[0].bound.workload, group.shift, rows, emission.target, repeated)
     if group.attention is not None:
         what = group.tiles[0].bound.workload, group.attention, rows, emission.target
         wide = {index for index, name in names if name in caches}

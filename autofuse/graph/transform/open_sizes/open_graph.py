@@ -285,11 +285,18 @@ def _factors(
     for axis, (here, there) in enumerate(zip(tensor.shape, twin.shape, strict=True)):
         factor, rest = divmod(there - here, twin_size - size)
         more = here - factor * size if factor else 0
-        if rest or factor < 0 or more < 0:
+        fewer = more < 0 and not _is_cut(graph, tensor)
+        if rest or factor < 0 or fewer:
             raise refused_at(symbol, where, f"axis {axis} of {tensor.name!r} ({shown}) is no multiple of it")
         factors.append(factor)
         beyond.append(more)
     return tuple(factors), tuple(beyond)
+
+
+def _is_cut(graph: Graph, tensor: Tensor) -> bool:
+    """Whether a Slice makes a tensor, which then may be shorter than the open size says."""
+    maker = graph.producers.get(tensor.name)
+    return maker is not None and maker.op_type == "Slice"
 
 
 def _row_axis(tensor: Tensor, factors: tuple[int, ...]) -> OpenAxis | None:

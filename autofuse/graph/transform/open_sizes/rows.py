@@ -17,6 +17,7 @@ from autofuse.graph.model import AttributeValue, Operator
 from autofuse.graph.own.bfloat16 import is_of_bfloat16, is_round, plain
 from autofuse.graph.transform.open_sizes.attention import ELEMENTWISE, VIEWS, Attention, appends, attentions
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis, OpenGraph, refused, refused_grid
+from autofuse.graph.transform.open_sizes.shifts import Shift, shifts
 
 _WINDOWS = names(
     """AveragePool BatchNormalization Conv ConvTranspose DepthToSpace GlobalAveragePool GlobalMaxPool
@@ -90,17 +91,18 @@ class Picked:
 @dataclass(frozen=True, kw_only=True)
 class GroupKind:
     """What a group of operators is where it is not of rows: an `attention`, an operator with `picked` rows, one that
-    `reduces` over all of them, or one that `appends` some to a cache."""
+    `reduces` over all of them, one that `appends` some to a cache, or two that `shift` them."""
 
     attention: Attention | None = None
     picked: Picked | None = None
     reduces: bool = False
     appends: bool = False
+    shift: Shift | None = None
 
     @property
     def in_tiles(self) -> bool:
         """Whether its kernel is one of tiles of rows, or of fixed sizes; else it is one of all rows at once."""
-        return self.attention is None and not self.reduces and not self.appends
+        return self.attention is None and not self.reduces and not self.appends and self.shift is None
 
     @property
     def of_cache(self) -> bool:
@@ -112,15 +114,16 @@ def check_rows(opened: OpenGraph, *, apart: bool = False) -> None:
     """InputError that names the first operator which mixes the rows of the open size, or may do so.
 
     An attention may: there is a kernel for all of it. So may a reduction over all rows, an operator that reads
-    nothing but a few of them, and one that appends some to a cache. `apart`: nothing may. Only an attention knows the
-    end of a constant: all else is given a constant from its beginning on.
+    nothing but a few of them, one that appends some to a cache, and two that shift them. `apart`: nothing may. Only an
+    attention knows the end of a constant: all else is given a constant from its beginning on.
     """
     operators = opened.graph.operators
     attending = set() if apart else {name for found in attentions(opened) for name in found.operators}
-    appending = set() if apart else {operator.name for operator in operators if appends(opened, operator)}
+    known = set() if apart else {operator.name for operator in operators if appends(opened, operator)}
+    known |= set() if apart else {name for shift in shifts(opened) for name in shift.operators}
     _check_tails(opened, attending)
     for operator in operators:
-        if operator.name not in attending | appending:
+        if operator.name not in attending | known:
             _check_operator(opened, operator, apart)
     for name in opened.graph.returned:
         maker = opened.graph.producers.get(name)
