@@ -16,6 +16,7 @@ from autofuse.graph.loading.given.constants import model_sha256
 from autofuse.graph.loading.given.sizes import OpenSize, open_ones, the_open_one
 from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
+from autofuse.graph.transform.leading import with_leading_size
 from autofuse.graph.transform.open_sizes.open_graph import (
     ADVICE,
     OpenGraph,
@@ -36,6 +37,8 @@ UNLIKELY = 19, 23
 """Sizes that models hardly have anywhere else."""
 SINGLE_CASES = 3
 """Inputs on which a graph for a single row, or none, is compared, where its operators are others."""
+MOVED_SIZES = 2, 3
+"""Sizes at which a graph whose open size was put in front is compared with the model."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +72,7 @@ def read_open(model: Path, given: Given, sizes: Sequence[OpenSize], told: Progre
         graph = loaded(first)
         require_kernels(graph)
         opened = open_graph(size.name, first, graph, second, loaded(second), loaded(max(size.high, second)))
-        check_rows(opened)
+        kept = _kept_apart(opened, second)
         for number, count in enumerate(more):
             told(READING, 2 + number, 2 + len(more))
             if count > 1:
@@ -80,8 +83,42 @@ def read_open(model: Path, given: Given, sizes: Sequence[OpenSize], told: Progre
         raise InputError(
             f"{error}; ONNX Runtime would run that part, at fixed sizes only: compile without --sizes"
         ) from error
-    opened = with_parts_given(opened, size.high)
+    opened = with_parts_given(kept, size.high)
     return OpenModel(opened, size, opened.at(second), second, model_sha256(model.read_bytes(), form))
+
+
+def _kept_apart(opened: OpenGraph, second: int) -> OpenGraph:
+    """An open graph whose rows are kept apart: where the size stands behind other axes, one with it in front of all.
+
+    That is compared with the model in ONNX Runtime at `MOVED_SIZES`. InputError for the model as it is where it cannot
+    be written so.
+    """
+    try:
+        check_rows(opened)
+        return opened
+    except InputError as error:
+        if not opened.grids:
+            raise
+        refusal = error
+    try:
+        graphs = [with_leading_size(opened, size) for size in (opened.size, second)]
+        leading = open_graph(opened.symbol, opened.size, graphs[0], second, graphs[1])
+        check_rows(leading)
+    except InputError:
+        raise refusal from None
+    for size in MOVED_SIZES:
+        if not _computes_alike(leading.at(size), opened.at(size)):
+            raise refusal
+    return leading
+
+
+def _computes_alike(made: Graph, wanted: Graph) -> bool:
+    """Whether two graphs give the same in ONNX Runtime, of a few made-up inputs."""
+    cases = [generate_inputs(wanted, seed) for seed in range(SINGLE_CASES)]
+    pairs = zip(run_references(made, cases), run_references(wanted, cases), strict=True)
+    return all(
+        one.keys() == other.keys() and all(compare(one[name], other[name]).ok for name in other) for one, other in pairs
+    )
 
 
 def _check_small(opened: OpenGraph, size: int, load_at: Callable[[int], Graph]) -> None:
@@ -98,10 +135,8 @@ def _check_small(opened: OpenGraph, size: int, load_at: Callable[[int], Graph]) 
     made = opened.at(size)
     if tuple(made.tensors[name] for name in made.inputs) != tuple(loaded.tensors[name] for name in loaded.inputs):
         raise refused_small(opened, size)
-    cases = [generate_inputs(loaded, seed) for seed in range(SINGLE_CASES)]
-    for one, other in zip(run_references(made, cases), run_references(loaded, cases), strict=True):
-        if one.keys() != other.keys() or not all(compare(one[name], other[name]).ok for name in other):
-            raise refused_small(opened, size)
+    if not _computes_alike(made, loaded):
+        raise refused_small(opened, size)
 
 
 def samples(size: OpenSize) -> tuple[int, int, tuple[int, ...]]:
