@@ -167,3 +167,40 @@ def test_sums_are_exact_however_far_ahead_weights_are_asked_for(bench: Bench) ->
         kernel = build_kernel(bound.workload, {"integer.prefetch": ahead}, target)
         wanted = x.astype("int32") @ w.astype("int32")
         np.testing.assert_array_equal(bench.run(small, bound, kernel, target)["y"], wanted)
+
+
+@pytest.mark.parametrize(("depth", "columns", "asked"), [(512, 1024, 1), (512, 128, 0), (4096, 64, None)])
+def test_panels_ask_for_the_next_one_where_weights_fill_an_eighth_of_the_second_cache(
+    bench: Bench, depth: int, columns: int, asked: int | None
+) -> None:
+    """One panel has no next one."""
+    w = np.ones((depth, columns), "int8")
+    small = Small(parsed("y = MatMulInteger (x, w)"), {"x": np.ones((128, depth), "uint8")}, ["y"], {"w": w})
+    knobs = open_knobs(bench.bind(small).workload, AVX512, load_space("default", "avx512").schedule)
+    assert first_schedules(bench.bind(small).workload, knobs, AVX512)[0].get("integer.next_panel") == asked
+
+
+@pytest.mark.parametrize("rows", [17, 49])
+@pytest.mark.parametrize("depth", [64, 68])
+@pytest.mark.parametrize("pixels", [4, 7])
+def test_sums_are_exact_whether_panels_ask_for_the_next_one_or_not(
+    bench: Bench, rows: int, depth: int, pixels: int
+) -> None:
+    rng = np.random.default_rng(0)
+    x, w = rng.integers(0, 256, (rows, depth), "uint8"), rng.integers(-128, 128, (depth, 150), "int8")
+    small = Small(parsed("y = MatMulInteger (x, w)"), {"x": x}, ["y"], {"w": w})
+    target, bound = bench.target(16), bench.bind(small)
+    asked = {"integer.next_panel": 1, "integer.vectors": 2, "integer.pixels": pixels}
+    kernel = build_kernel(bound.workload, asked, target)
+    assert "llvm.prefetch" in kernel.function.script()
+    wanted = x.astype("int32") @ w.astype("int32")
+    np.testing.assert_array_equal(bench.run(small, bound, kernel, target)["y"], wanted)
+
+
+def test_a_convolution_is_right_when_its_panels_ask_for_the_next_one(bench: Bench) -> None:
+    x, w = np.ones((1, 16, 9, 10), "uint8"), np.ones((70, 16, 3, 3), "int8")
+    small = Small(parsed("y = ConvInteger <pads=[1, 1, 1, 1]> (x, w)"), {"x": x}, ["y"], {"w": w})
+    target, bound = bench.target(16), bench.bind(small)
+    kernel = build_kernel(bound.workload, {"integer.next_panel": 1, "integer.vectors": 2, "integer.pixels": 4}, target)
+    reference = small.reference()["y"]
+    np.testing.assert_array_equal(bench.run(small, bound, kernel, target)["y"], reference)

@@ -27,12 +27,12 @@ from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.nest.tiles import Window, divisor_near, runs, spans
 from autofuse.kernels.tir.emit import Emitter, Expr, Index, const
-from autofuse.kernels.tir.offsets import delinear
+from autofuse.kernels.tir.offsets import delinear, linear
 
 Knobs = Mapping[str, int | str]
 LINE_BYTES = 64
-FIRST_CACHE = 3
-"""Argument of LLVM's prefetch: into all caches."""
+FIRST_CACHE, SECOND_CACHE = 3, 2
+"""Arguments of LLVM's prefetch: into all caches, or all but the first."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,15 @@ class Tile:
     row: Index
     start: Expr
     width: int
+
+
+@dataclass(frozen=True)
+class Share:
+    """Lines of weights that a tile asks for ahead: where they start, how many, and steps of the tile."""
+
+    start: Expr
+    lines: int
+    steps: int
 
 
 class NarrowEmitter:
@@ -63,6 +72,8 @@ class NarrowEmitter:
         self.vectors = min(int(knobs["vectors"]), self.vectors_total)
         self.pixels = int(knobs["pixels"])
         self.ahead = int(knobs.get("prefetch", 0))
+        self.next_panel = bool(knobs.get("next_panel", 0))
+        self.share: Share | None = None
         self.rows_per_task = divisor_near(prod(self.form.rows), int(knobs["rows_per_task"]))
         self.operands = Operands(scope, product, multiplier, self.vectors)
 
@@ -167,6 +178,7 @@ class NarrowEmitter:
 
     def reduce(self, tile: Tile, sums: list[Any]) -> None:
         """Loops over the taps and the depth; those that are one run of memory are one loop."""
+        self.share = self.share_of_next(tile) if self.next_panel and self.operands.panels > 1 else None
         emitter, windows, of = self.emitter, self.form.windows, self.operands
         run = self.left.row_is_one_run
         looped = windows[:-1] if run else windows
@@ -184,6 +196,7 @@ class NarrowEmitter:
         block = self.left.block
         if block:
             with self.emitter.serial(count // block) as outer, self.emitter.serial(block) as inner:
+                self.ask_next(tap, outer * block + inner, 1)
                 self.step(tile, sums, taps, tap, outer * block + inner)
             return
         cut = 1 if self.operands.cuts else 0
@@ -196,18 +209,54 @@ class NarrowEmitter:
         for first, turns, size in spans(count, self.multiplier.steps, 1):
             with self.emitter.serial(turns) as turn:
                 unit = start + turn * size + first
+                self.ask_next(tap, unit, size)
                 if self.ahead:
                     self.prefetch(self.right.offset(tile.batch, tile.panel, tap, unit, 0), tile.vectors * size)
                 self.step(tile, sums, taps, tap, unit, size)
 
     def prefetch(self, start: Expr, vectors: int) -> None:
         """Asks for as many vectors of weights as a step reads, some lines behind its own."""
-        weights, size = self.right.buffer, np.dtype(self.multiplier.right).itemsize
-        line, last = LINE_BYTES // size, int(self.right.buffer.shape[0]) - 1
+        line, last = self.line, int(self.right.buffer.shape[0]) - 1
         for number in range(-(-vectors * self.lanes * self.multiplier.together // line)):
             place = self.emitter.simplify(start + (number + self.ahead) * line)
-            address = tirx.address_of(weights[tirx.Min(place, const(last, "int32"))])
-            builder.evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", address, READ, FIRST_CACHE, DATA))
+            self.ask(tirx.Min(place, const(last, "int32")), FIRST_CACHE)
+
+    def share_of_next(self, tile: Tile) -> Share:
+        """What a tile asks for of the next panel, of which all tiles of one panel take equal shares.
+
+        The last panel asks for itself.
+        """
+        form, right, of = self.form, self.right, self.operands
+        steps = right.shape[2] * right.shape[3]
+        panel = steps * of.panel_lanes * self.multiplier.together
+        lines, outputs = -(-panel // self.line), form.windows[-1].outputs
+        pixels = prod(form.rows) * outputs
+        done = linear(tile.row, form.rows) * outputs + tile.start
+        start = right.offset(tile.batch, tile.panel, 0, 0, 0) + panel
+        last = const(int(right.buffer.shape[0]) - panel, "int32")
+        first = tirx.Min(start, last) + done * lines // pixels * self.line
+        return Share(self.emitter.bind(self.emitter.simplify(first)), -(-tile.width * lines // pixels), steps)
+
+    def ask_next(self, tap: Expr, unit: Expr, size: int) -> None:
+        """Asks for a part of the tile's share before so many of its steps."""
+        share = self.share
+        if share is None:
+            return
+        each = -(-share.lines * size // share.steps)
+        turn = (tap * self.right.shape[3] + unit) // size
+        first = tirx.Min(turn * each, const(max(share.lines - each, 0), "int32"))
+        for number in range(each):
+            self.ask(self.emitter.simplify(share.start + (first + number) * self.line), SECOND_CACHE)
+
+    @property
+    def line(self) -> int:
+        """Weights of a line of a cache."""
+        return LINE_BYTES // np.dtype(self.multiplier.right).itemsize
+
+    def ask(self, place: Expr, cache: int) -> None:
+        """Asks for the line of weights at a place."""
+        address = tirx.address_of(self.right.buffer[place])
+        builder.evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", address, READ, cache, DATA))
 
     def step(self, tile: Tile, sums: list[Any], taps: Index, tap: Expr, unit: Expr, size: int = 1) -> None:
         """So many steps; of each the weights of every vector, then for each pixel its bytes, times all of them."""

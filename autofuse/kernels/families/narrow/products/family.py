@@ -33,6 +33,10 @@ ENOUGH = 14
 bfloat16 takes as long for 8 or 12 sums as for 14)."""
 MOST_STREAMED, BFLOAT16_BYTES = 4, 2
 """Rows up to which weights come as fast as memory gives them anyway; bytes of a weight in bfloat16."""
+DRIVEN = 8
+"""Part of the second cache, as a divisor, from which on weights are asked for panel by panel."""
+OFFSETS = 1 << 36
+"""Products of pixels and bytes of weights below which pixels times lines of weights fit 32 bits."""
 WORTH = 0.97
 """Part of the time of the default tile from which on another one is the first guess."""
 KNOBS: Declared = {
@@ -41,6 +45,7 @@ KNOBS: Declared = {
     "rows_per_task": Knob((0, 1, 2, 4, 8), "rows of results a parallel task computes (0: all)"),
     "pixel_rows": Knob((1, 2, 4, 8, 16), "rows that the pixels of a product without a window are cut into"),
     "prefetch": Knob((0, 64, 32), "of few rows: lines of a cache by which weights are asked for ahead (0: not at all)"),
+    "next_panel": Knob((0, 1), "of more rows: whether a panel of columns asks for the next one's weights (1: it does)"),
 }
 
 
@@ -80,6 +85,8 @@ class NarrowFamily(Family):
             return up_to(values, longest_row(form.windows))
         if knob == "prefetch":
             return values if _is_flat(form) and 1 < form.windows[-1].outputs <= FEW_ROWS else values[:1]
+        if knob == "next_panel":
+            return values if _has_panels(case, form) else values[:1]
         flat = len(form.windows) == 1 and form.windows[-1].outputs > 1 and form.rows == (1,)
         if knob == "pixel_rows":
             return _dividing(values, form.windows[-1].outputs) if flat and _is_flat(form) else values[:1]
@@ -88,7 +95,8 @@ class NarrowFamily(Family):
 
     def canonical(self, schedule: Guess, knobs: Mapping[str, Values]) -> Guess:
         """See Family: tiles take as many pixels as they hold, and ask for nothing ahead."""
-        idle = (self.full("pixels"), self.full("prefetch")) if schedule.get(self.full("algorithm")) == TILES else ()
+        by_tiles = schedule.get(self.full("algorithm")) == TILES
+        idle = [self.full(knob) for knob in ("pixels", "prefetch", "next_panel")] if by_tiles else []
         return {name: value for name, value in schedule.items() if name not in idle}
 
     def fault(self, schedule: Schedule, target: Target) -> str | None:
@@ -112,15 +120,22 @@ class NarrowFamily(Family):
         ahead = self.full("prefetch")
         if ahead in case.knobs and self._streams(case, form):
             guess[ahead] = next((value for value in case.knobs[ahead] if value), 0)
+        following = self.full("next_panel")
+        if following in case.knobs and self._arrives_late(case, form):
+            guess[following] = next((value for value in case.knobs[following] if value), 0)
         return found if guess == found[0] else [guess, *found]
 
     def _streams(self, case: Case, form: Contraction) -> bool:
         """Whether weights come from beyond the second cache, and rows are so many that the hardware's own prefetching
         falls behind (Zen 5: at eight rows; a single row is slower when it asks)."""
-        size = np.dtype(case.workload.values[form.w].dtype).itemsize
-        size = size if size == 1 else BFLOAT16_BYTES
-        large = form.columns * form.depth * size > case.target.l2_bytes
+        large = _weight_bytes(case, form) > case.target.l2_bytes
         return large and MOST_STREAMED < form.windows[-1].outputs <= FEW_ROWS
+
+    def _arrives_late(self, case: Case, form: Contraction) -> bool:
+        """Whether a panel's first pixels wait for its weights, which other kernels drove from the second cache since
+        the last call, and of which wide vectors take many at a time (Emerald Rapids: kernels of an eighth of that cache
+        and more took 1.04 to 1.7 times as long without asking, smaller ones as long either way)."""
+        return case.target.lanes > NARROW and _weight_bytes(case, form) >= case.target.l2_bytes // DRIVEN
 
     def _tile(self, case: Case, form: Contraction, guess: Guess) -> Guess:
         """A tile in place of a guess's where its own is cut so short that the sums wait for one another, or threads for
@@ -206,6 +221,21 @@ def row_parts(form: Contraction, knobs: Guess) -> tuple[int, Guess]:
     """Parts that pixels are cut into, and the knobs: rows that were cut so are for the threads to share, one by one."""
     split = int(knobs["pixel_rows"]) if _is_flat(form) else 1
     return split, knobs | {"rows_per_task": 1} if split > 1 else knobs
+
+
+def _weight_bytes(case: Case, form: Contraction) -> int:
+    """Bytes of the weights as they are multiplied."""
+    size = np.dtype(case.workload.values[form.w].dtype).itemsize
+    taps = prod(window.taps for window in form.windows)
+    return form.columns * form.depth * taps * (size if size == 1 else BFLOAT16_BYTES)
+
+
+def _has_panels(case: Case, form: Contraction) -> bool:
+    """Whether there are several panels, and so many pixels that others are computed while weights come; offsets of
+    shares fit 32 bits."""
+    pixels, most = prod(form.rows) * form.windows[-1].outputs, max(int(value) for value in KNOBS["vectors"].values)
+    several = form.columns > most * case.target.lanes and pixels > FEW_ROWS
+    return several and pixels * _weight_bytes(case, form) < OFFSETS
 
 
 def _is_flat(form: Contraction) -> bool:
