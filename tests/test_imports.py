@@ -99,6 +99,7 @@ LATE: dict[str, str] = {
     "__main__.py": "a failing import of a library is a message, too",
     "api": "a verb loads what it needs",
     "cli": "`--help` loads no verb",
+    "backend/compile/probes.py": "TVM's compiler, which a device that runs the probes lacks",
     "checks": "`doctor` works where a part of the installation does not",
     "compiler/context.py": "LightGBM and pandas, for those who ask a trained model",
     "compiler/plan_ladder.py": "the same",

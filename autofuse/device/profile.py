@@ -77,6 +77,7 @@ class ProbedRates(_Frozen):
     dram_gbs_n: Annotated[float, Field(ge=0)] = 0.0
     add_gflops_1: Annotated[float, Field(ge=0)] = 0.0
     divide_gflops_1: Annotated[float, Field(ge=0)] = 0.0
+    dots_gflops_1: Annotated[float, Field(ge=0)] = 0.0
     l1_gbs_1: Annotated[float, Field(ge=0)] = 0.0
     l3_gbs_1: Annotated[float, Field(ge=0)] = 0.0
     l1_ns: Annotated[float, Field(ge=0)] = 0.0

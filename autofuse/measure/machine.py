@@ -33,9 +33,10 @@ class MachineRates:
     """Best rates seen of float32 multiply-adds (2 operations each) and of reads; decimal giga.
 
     Of one thread, and of `threads`. `l2`: half of one core's second-level cache, read again and again. `l1`, `l3`: the
-    same of the first and the last level. `add`, `divide`: additions and divisions. `_ns`: nanoseconds of a read that
-    waits for the one before, at each level. `dispatch_us`: of a kernel with nothing to do, on all `threads`. 0.0 where
-    it was not probed: by an earlier version, or there is no third level.
+    same of the first and the last level. `add`, `divide`: additions and divisions. `dots`: multiply-adds of bfloat16 by
+    the instruction for them. `_ns`: nanoseconds of a read that waits for the one before, at each level. `dispatch_us`:
+    of a kernel with nothing to do, on all `threads`. 0.0 where it was not probed: by an earlier version, or there is no
+    third level or no such instruction.
     """
 
     threads: int
@@ -47,6 +48,7 @@ class MachineRates:
     dram_gbs_n: float
     add_gflops_1: float = 0.0
     divide_gflops_1: float = 0.0
+    dots_gflops_1: float = 0.0
     l1_gbs_1: float = 0.0
     l3_gbs_1: float = 0.0
     l1_ns: float = 0.0

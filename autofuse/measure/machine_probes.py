@@ -10,12 +10,14 @@ from autofuse.backend.compile.jit import LoadedKernel
 from autofuse.backend.compile.probes import (
     ADD,
     DIVIDE,
+    DOTS,
     LINE,
     MULTIPLY_ADD,
     ChaseProbe,
     FmaProbe,
     ReadProbe,
     chase_function,
+    dots_function,
     fma_function,
     read_function,
 )
@@ -35,6 +37,7 @@ ROUNDS, FURTHER_RUNS = 2, 6
 EMPTY_CALLS = 20
 MOST_S = 2.0
 """Seconds after which a probe is not run again: a slow (or emulated) device has shown its best by then."""
+DOTS_ALONE = f"{DOTS}-1"
 L1, L2, L3, DRAM = "l1", "l2", "l3", "dram"
 
 
@@ -60,7 +63,8 @@ class Probing:
             found[f"wait {level}-1"] = chase_function(self._bytes(level), CHASED_STEPS)
         for instruction in (ADD, DIVIDE):
             found[f"{instruction}-1"] = fma_function(target, 1, PROBE_STEPS, instruction)
-        return found
+        dots = dots_function(target, PROBE_STEPS)
+        return found if dots is None else found | {DOTS_ALONE: dots}
 
     @property
     def levels(self) -> tuple[str, ...]:
@@ -73,7 +77,10 @@ class Probing:
 
     def of_one_thread(self) -> dict[str, float]:
         """Every further rate and latency of one thread, by its name in `MachineRates`."""
-        found = {f"{name}_gflops_1": self._arithmetic(name, 1) for name in (ADD, DIVIDE)}
+        # Kernels that came from elsewhere say whether there is such an instruction: the compiler that knows is there.
+        dots = DOTS_ALONE in self.kernels if self.kernels else dots_function(self.target, 1) is not None
+        probed = (ADD, DIVIDE, DOTS) if dots else (ADD, DIVIDE)
+        found = {f"{name}_gflops_1": self._arithmetic(name, 1) for name in probed}
         for level in self.levels:
             found[f"{level}_ns"] = self._wait(level)
             if level in (L1, L3):

@@ -102,10 +102,14 @@ class Costs:
 
     def __init__(self, sites: Sites, base: ProfilingDatabase, environment: Environment) -> None:
         self._sites, self._base, self._environment = sites, base, environment
-        self._rates = _rates(base, environment)
+        probed = _probed(base, environment)
+        self._rates = _rates(probed, environment)
         target = environment.target
         ways = {INT8: multipliers(target), BF16: bfloat16_multipliers(target)}
         self._advantage = {precision: _ADVANTAGE[precision][next(iter(found))] for precision, found in ways.items()}
+        dots = _dots_advantage(probed)
+        if dots is not None and "dots" in ways[BF16]:
+            self._advantage[BF16] = dots
 
     def times(self, given: Graph, narrow: Mapping[str, Graph]) -> dict[str, ContractionTime]:
         """Of each site. `given`: the model as it came; `narrow`: with every site in a precision, by its name."""
@@ -218,15 +222,28 @@ def _loaded(graph: Graph) -> Graph:
     return from_model(to_model(graph), graph.name)
 
 
-def _rates(base: ProfilingDatabase, environment: Environment) -> tuple[float, float]:
-    """GFLOPS and GB/s of the place: as a run or the profile has them, else nominal ones."""
+def _probed(base: ProfilingDatabase, environment: Environment) -> Mapping[str, object]:
+    """The rates of the place as a run or the profile has them; none where nobody probed it."""
     threads, profile = environment.setting.threads, environment.profile
     with base.reading() as sql:
         found: Mapping[str, object] | None = probed_rates(sql).get((environment.setting.device, threads))
     if not found and profile.rates is not None and profile.rates.threads == threads:
         found = profile.rates.model_dump()
-    known = [float(str(found[name])) for name in ("gflops_n", "dram_gbs_n")] if found else []
+    return found or {}
+
+
+def _rates(probed: Mapping[str, object], environment: Environment) -> tuple[float, float]:
+    """GFLOPS and GB/s of the place: as probed, else nominal ones."""
+    known = [float(str(probed[name])) for name in ("gflops_n", "dram_gbs_n")] if probed else []
+    threads = environment.setting.threads
     return (known[0], known[1]) if all(known) and known else _nominal(environment.target, threads)
+
+
+def _dots_advantage(probed: Mapping[str, object]) -> float | None:
+    """Products of bfloat16 by its instruction in the time of one of float32, as probed, at least those of widened
+    numbers; None where nobody probed that."""
+    dots, real = (float(str(probed.get(name, 0.0))) for name in ("dots_gflops_1", "gflops_1"))
+    return max(dots / real, _ADVANTAGE[BF16]["widened"]) if dots and real else None
 
 
 def _nominal(target: Target, threads: int) -> tuple[float, float]:

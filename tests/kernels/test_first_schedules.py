@@ -204,3 +204,12 @@ def test_a_convolution_is_right_when_its_panels_ask_for_the_next_one(bench: Benc
     kernel = build_kernel(bound.workload, {"integer.next_panel": 1, "integer.vectors": 2, "integer.pixels": 4}, target)
     reference = small.reference()["y"]
     np.testing.assert_array_equal(bench.run(small, bound, kernel, target)["y"], reference)
+
+
+def test_widened_numbers_are_tried_beside_an_instruction_on_bfloat16(bench: Bench) -> None:
+    text = "h = Cast <to=16> (x); r = Cast <to=1> (h); y = MatMul (r, w)"
+    small = Small(parsed(text), {"x": real(128, 64)}, ["y"], {"w": np.ones((64, 128), "float32")})
+    workload = bench.bind(small).workload
+    knobs = open_knobs(workload, AVX512, load_space("default", "avx512").schedule)
+    first, second = first_schedules(workload, knobs, AVX512)[:2]
+    assert first | {"bfloat16.algorithm": "widened"} == second != first

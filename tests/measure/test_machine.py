@@ -1,6 +1,7 @@
 import pytest
 
 from autofuse.errors import DeviceError
+from autofuse.kernels.families.narrow.instructions import bfloat16_multipliers
 from autofuse.measure.machine import probe_machine
 
 
@@ -30,3 +31,8 @@ def test_a_child_that_cannot_start_is_a_device_error(target, tmp_path, monkeypat
     monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
     with pytest.raises(DeviceError, match="cannot start"):
         probe_machine(target, 1)
+
+
+def test_an_instruction_on_bfloat16_has_a_rate_where_there_is_one(target):
+    rates = probe_machine(target, 1)
+    assert (rates.dots_gflops_1 > 0.1) == ("dots" in bfloat16_multipliers(target))

@@ -21,7 +21,7 @@ from autofuse.graph.transform.quantize.sites import BF16, INT8, find_sites
 from autofuse.graph.transform.quantize.write import quantised_graph
 from autofuse.measure.checking.reference import run_reference
 from autofuse.precision.choices import Cast, Choice, fastest_precisions
-from autofuse.precision.cost import Costs
+from autofuse.precision.cost import Costs, _dots_advantage
 from autofuse.precision.metrics import mean_drop, metric_of
 from autofuse.precision.samples import digest, read_samples
 
@@ -250,3 +250,18 @@ def test_winograds_weights_from_memory_leave_large_convolutions_to_bfloat16(tmp_
         costs = Costs(find_sites(graph, (BF16,)), base, environment_of(base, "zen4", 1, measuring=False))
         times = costs.times(graph, {BF16: graph})
     assert {name: time.is_faster(BF16) for name, time in times.items()} == {"few": False, "wide": True, "y": True}
+
+
+@pytest.mark.parametrize(
+    ("probed", "advantage"),
+    [
+        ({}, None),
+        ({"gflops_1": 100.0}, None),
+        ({"gflops_1": 100.0, "dots_gflops_1": 0.0}, None),
+        ({"gflops_1": 100.0, "dots_gflops_1": 190.0}, 1.9),
+        ({"gflops_1": 100.0, "dots_gflops_1": 43.0}, 1.0),
+    ],
+)
+def test_an_instruction_on_bfloat16_gains_what_was_probed(probed: dict[str, float], advantage: float | None) -> None:
+    """One that is slower than float32 leaves its place to widened numbers."""
+    assert _dots_advantage(probed) == advantage

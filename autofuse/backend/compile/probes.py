@@ -11,8 +11,9 @@ from autofuse.backend.compile.jit import JitKernel, LoadedKernel, tensor
 from autofuse.device.target import Target
 
 READ_STREAMS = 8
-MULTIPLY_ADD, ADD, DIVIDE = "multiply-add", "add", "divide"
-"""Instructions whose peak is probed."""
+MULTIPLY_ADD, ADD, DIVIDE, DOTS = "multiply-add", "add", "divide", "dots"
+"""Instructions whose peak is probed; the last is the one on bfloat16, where the target has it."""
+_OPERATIONS = {MULTIPLY_ADD: 2.0, DOTS: 4.0}
 LINE = 16
 """Integers of a cache line; a chase touches each line once before it comes back."""
 
@@ -29,9 +30,12 @@ class FmaProbe:
         instruction: str = MULTIPLY_ADD,
     ) -> None:  # fmt: skip
         """`kernel`: the loop that `fma_function` makes of the same arguments, compiled elsewhere (None: now)."""
-        accumulators, operations = _accumulators(target), 2.0 if instruction == MULTIPLY_ADD else 1.0
+        accumulators, operations = _accumulators(target), _OPERATIONS.get(instruction, 1.0)
         self.flops = operations * accumulators * target.lanes * steps * threads
-        self._kernel = kernel or JitKernel(fma_function(target, threads, steps, instruction), target)
+        if kernel is None:
+            made = dots_function(target, steps) if instruction == DOTS else None
+            kernel = JitKernel(made or fma_function(target, threads, steps, instruction), target)
+        self._kernel = kernel
         factors = np.stack([np.full(target.lanes, 0.75), np.full(target.lanes, 0.25)]).astype("float32")
         out = np.zeros(threads * accumulators * target.lanes, "float32")
         self._arguments = (tensor(factors.ravel()), tensor(out))
@@ -146,6 +150,41 @@ def fma_function(target: Target, threads: int, steps: int, instruction: str = MU
             with build.unroll(0, accumulators) as index, build.vectorized(0, lanes) as lane:
                 value = held[index * lanes + lane]
                 build.buffer_store(out, value, [thread * size + index * lanes + lane])
+    return builder.get()
+
+
+def dots_function(target: Target, steps: int) -> Any:
+    """TIR of the same of one thread, by the instruction on bfloat16 that a target has: two products a lane and their
+    sum. None where it has none."""
+    from tvm import tirx
+    from tvm.script.ir_builder import IRBuilder
+    from tvm.script.ir_builder import tirx as build
+
+    from autofuse.kernels.families.narrow.instructions import bfloat16_multipliers
+
+    dots = bfloat16_multipliers(target).get(DOTS)
+    if dots is None:
+        return None
+    lanes, accumulators = target.lanes, _accumulators(target)
+    with IRBuilder() as builder, build.prim_func(s_tir=True):
+        build.func_name("main")
+        build.func_attr({"tirx.noalias": True})
+        factors = build.arg("factors", build.buffer((2 * lanes,), "float32"))
+        out = build.arg("out", build.buffer((accumulators * lanes,), "float32"))
+        with dots.known():
+            held = [build.sblock_alloc_buffer((lanes,), "float32", scope="local") for _ in range(accumulators)]
+            whole = tirx.Ramp(0, 1, lanes)
+            for one in held:
+                build.buffer_store(one, factors[whole], [whole])
+            left, right = (
+                build.bind(tirx.reinterpret(f"int32x{lanes}", factors[tirx.Ramp(first, 1, lanes)]))
+                for first in (0, lanes)
+            )
+            with build.serial(0, steps):
+                for one in held:
+                    build.buffer_store(one, dots.add(one[whole], left, right), [whole])
+            for number, one in enumerate(held):
+                build.buffer_store(out, one[whole], [tirx.Ramp(number * lanes, 1, lanes)])
     return builder.get()
 
 
