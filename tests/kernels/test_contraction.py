@@ -90,9 +90,29 @@ COPIES = (
 )  # fmt: skip
 
 
+STRIDED_POINTS = {
+    "points": conv((1, 20, 9, 11), (8, 20, 1, 1), strides=[2, 2]),
+    "padded by their step": conv((1, 16, 9, 12), (8, 16, 1, 1), strides=[2, 3], pads=[2, 3, 1, 4]),
+    "padded by less": conv((1, 16, 9, 12), (8, 16, 1, 1), strides=[2, 3], pads=[1, 1, 1, 1]),
+    "in a line": conv((2, 17, 21), (8, 17, 1), strides=[4]),
+    "of a wide row": conv((1, 8, 5, 300), (8, 8, 1, 1), strides=[1, 3]),
+    "in a volume": conv((1, 8, 5, 6, 7), (8, 8, 1, 1, 1), strides=[2, 2, 2]),
+    "across rows": conv((1, 12, 9, 11), (8, 12, 3, 1), strides=[2, 2]),
+}
+
+
 @pytest.mark.parametrize("name", COPIES)
 def test_a_convolution_that_copies_its_rows_agrees(bench: Bench, name: str) -> None:
     bench.check(CONVOLUTIONS[name], schedule=COPIED)
+
+
+@pytest.mark.parametrize("name", STRIDED_POINTS)
+def test_of_a_row_only_what_strided_points_read_is_copied(bench: Bench, name: str) -> None:
+    small = STRIDED_POINTS[name]
+    for layouts, lanes in (({}, 8), ({"x": "c8", "y": "c8"}, 8), ({"x": "c4", "y": "c4"}, 4)):
+        fits = all(small.inputs["x"].shape[1] % int(form[1:]) == 0 for form in layouts.values())
+        if fits:
+            bench.check(small, layouts, COPIED, lanes=lanes)
 
 
 @pytest.mark.parametrize("name", ["3x3", "grouped", "3d"])

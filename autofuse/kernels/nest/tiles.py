@@ -43,6 +43,16 @@ class Window:
         """(count, window): the windows that a row is computed by, `window.at(0)` to `window.at(count - 1)` each."""
         return ((1, self),)
 
+    @property
+    def read_step(self) -> int:
+        """The positions that are read are multiples of it: of the stride, where an output has one tap."""
+        return self.stride if self.taps == 1 and self.pad_begin % self.stride == 0 else 1
+
+    @property
+    def read_positions(self) -> int:
+        """How many multiples of `read_step` there are."""
+        return -(-self.size // self.read_step)
+
     def at(self, number: Expr) -> Window:
         """The window `number` phases after this one."""
         del number

@@ -16,7 +16,13 @@ from typing import Any
 import numpy as np
 
 from autofuse.kernels.families.contraction.form import Contraction, copies_rows, reads_rows
-from autofuse.kernels.families.contraction.panels import PrefetchShare, pack_weights, packed_at_run_time, prefetch
+from autofuse.kernels.families.contraction.panels import (
+    CopiedRow,
+    PrefetchShare,
+    pack_weights,
+    packed_at_run_time,
+    prefetch,
+)
 from autofuse.kernels.families.contraction.parallel_grid import ParallelGrid
 from autofuse.kernels.families.elementwise import ends_in_chain
 from autofuse.kernels.nest.evaluate import Scope
@@ -93,7 +99,9 @@ class ContractionEmitter:
         self.prepare()
         with self.tasks() as task:
             accumulators = self.registers()
-            self.copy = self.row_buffer() if self.knobs["order"] == "copied" and copies_rows(self.form) else None
+            self.copied = CopiedRow(self.form.windows, self.blocks, self.block)
+            if self.knobs["order"] == "copied" and copies_rows(self.form):
+                self.copy = emitter.scratch(self.copied.elements)
             if self.knobs["order"] == "weights":
                 with emitter.serial(task.panels) as panel, emitter.serial(task.rows) as row:
                     self.panel(task.batch, task.panel_at(panel), task.row_at(row), accumulators)
@@ -131,31 +139,25 @@ class ContractionEmitter:
         """The accumulators of one tile."""
         return self.emitter.registers(self.vectors * int(self.knobs["pixels"]), self.lanes)
 
-    def row_buffer(self) -> Any:
-        """Room for all that one row of results reads: [block, outer tap, position, channel]."""
-        *outer, last = self.form.windows
-        return self.emitter.scratch(self.blocks * prod(w.taps for w in outer) * last.size * self.block)
-
     def copy_row(self, batch: Index, row: Index) -> None:
         """Copies what a row of results reads side by side, a prologue computed once.
 
         Maps whose size is a multiple of a page hold all channels of a position in the same few sets of the cache.
         """
-        emitter, form = self.emitter, self.form
-        outer, size = form.windows[:-1], form.windows[-1].size
-
-        def fill(block: Expr, channels: int) -> None:
+        emitter, (*outer, last) = self.emitter, self.form.windows
+        places, as_one = last.read_positions, self.copied.in_one_loop
+        for first, count, channels in self.block_runs():
             with (
+                emitter.serial(1 if as_one else count) as number,
                 tap_loops(emitter, outer, row) as taps,
-                emitter.serial(size) as position,
+                emitter.serial(count * places if as_one else places) as step,
                 emitter.vector(channels) as lane,
                 self.scope.point(),
             ):
-                place = (*positions(outer, row[: len(outer)], taps), position)
-                value = self.scope.read(form.x, self.x_index(batch, place, block * self.block + lane))
-                emitter.put(self.copy, self.copied_at(block, taps, position) + lane, value)
-
-        self.over_blocks(fill)
+                block = emitter.simplify(first + number + step // places)
+                place = (*positions(outer, row[: len(outer)], taps), emitter.simplify(step % places * last.read_step))
+                value = self.scope.read(self.form.x, self.x_index(batch, place, block * self.block + lane))
+                emitter.put(self.copy, self.copied.offset(block, taps, place[-1]) + lane, value)
 
     def x_index(self, batch: Index, position: Index, depth: Expr) -> Index:
         """Logical index of the left operand, simplified."""
@@ -164,14 +166,8 @@ class ContractionEmitter:
     def left(self, task: TileTask, position: Index, taps: Index, block: Expr, channel: Expr) -> Expr:
         """An element of the left operand: from the copied row, where there is one."""
         if self.copy is not None:
-            return self.copy[self.emitter.simplify(self.copied_at(block, taps[:-1], position[-1]) + channel)]
+            return self.copy[self.emitter.simplify(self.copied.offset(block, taps[:-1], position[-1]) + channel)]
         return self.scope.read(self.form.x, self.x_index(task.batch, position, block * self.block + channel))
-
-    def copied_at(self, block: Expr, taps: Index, position: Expr) -> Expr:
-        """Offset in the copied row of the first channel of a block."""
-        *outer, last = self.form.windows
-        extents = (self.blocks, *(window.taps for window in outer), last.size, self.block)
-        return linear((block, *taps, position, 0), extents)
 
     def rows(self, batch: Index, start: Expr, count: int) -> None:
         """All columns of `count` rows from `start` on, of a product that is `prepared`."""
@@ -305,12 +301,15 @@ class ContractionEmitter:
 
     def over_blocks(self, visit: Callable[[Expr, int], None]) -> None:
         """Calls `visit` with every block of channels and how many it holds: the full ones in a loop."""
-        full = self.form.depth // self.block
-        if full:
-            with self.emitter.serial(full) as block:
-                visit(block, self.block)
-        if self.form.depth % self.block:
-            visit(full, self.form.depth % self.block)
+        for first, count, channels in self.block_runs():
+            with self.emitter.serial(count) as number:
+                visit(first + number, channels)
+
+    def block_runs(self) -> Iterator[tuple[int, int, int]]:
+        """(first block, how many, channels of each): the full blocks of channels, and the one that is left."""
+        full, rest = divmod(self.form.depth, self.block)
+        both = ((0, full, self.block), (full, int(rest > 0), rest))
+        return (run for run in both if run[1])
 
     def over_taps(self, task: TileTask, run: Run, start: Expr, block: Expr, channels: int) -> None:
         """Taps of the outer dimensions in loops that skip the padding; those of the row static at the padding."""

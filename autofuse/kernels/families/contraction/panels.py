@@ -1,7 +1,11 @@
-"""Panels of packed weights: how they are cut, and how a kernel asks for the next one while it works on this one."""
+"""Panels of packed weights: how they are cut, and how a kernel asks for the next one while it works on this one.
+
+And a row of the left-hand side that is copied: how it lies.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -12,8 +16,9 @@ from tvm.script.ir_builder import tirx as builder
 
 from autofuse.kernels.families.contraction.form import Contraction
 from autofuse.kernels.nest.evaluate import Scope
-from autofuse.kernels.tir.emit import Array, Emitter, Expr, const
-from autofuse.kernels.tir.offsets import delinear
+from autofuse.kernels.nest.tiles import Window
+from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index, const
+from autofuse.kernels.tir.offsets import delinear, linear
 
 LINE = 16
 """Numbers in a line of a cache (64 bytes)."""
@@ -25,6 +30,8 @@ AT_ONCE, PIECES = 4, 4
 first cache bears few at a time (Zen 5: eight at once before a tile of 14 pixels cost a third)."""
 UNROLLED = 8
 """Lines that are asked for one by one; more in a loop."""
+SHORT_LOOP = 64
+"""Copies of a vector in a loop that LLVM writes out."""
 READ, SECOND_CACHE, DATA = 0, 2, 1
 """Arguments of LLVM's prefetch: for reading, into the second cache, of data."""
 
@@ -64,6 +71,43 @@ def packed_at_run_time(scope: Scope, form: Contraction, shape: tuple[int, ...]) 
                     value = tirx.if_then_else(condition, value, const(0.0, "float32"))
                 emitter.put(array.buffer, (task * blocks * taps * block + k) * width + lane, value)
     return array
+
+
+@dataclass(frozen=True)
+class CopiedRow:
+    """All that one row of results reads through `windows`, of `blocks` of `block` channels, side by side.
+
+    It lies as [block, outer tap, position that is read, channel].
+    """
+
+    windows: Sequence[Window]
+    blocks: int
+    block: int
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """See above."""
+        *outer, last = self.windows
+        return (self.blocks, *(window.taps for window in outer), last.read_positions, self.block)
+
+    @property
+    def elements(self) -> int:
+        """How many numbers that are."""
+        return prod(self.extents)
+
+    @property
+    def in_one_loop(self) -> bool:
+        """Whether the blocks and the positions are copied in one loop.
+
+        Two short ones, one in the other, LLVM writes out: 16 blocks of 28 positions are 8 KB of code. A loop over taps
+        between them, whose length is not known, keeps it from that, and steps need no division.
+        """
+        *outer, last = self.windows
+        return prod(window.taps for window in outer) == 1 and last.read_positions <= SHORT_LOOP
+
+    def offset(self, block: Expr, taps: Index, position: Expr) -> Expr:
+        """Offset of the first channel of a block at a position of the input."""
+        return linear((block, *taps, position // self.windows[-1].read_step, 0), self.extents)
 
 
 @dataclass(frozen=True)

@@ -204,11 +204,10 @@ class WinogradEmitter:
                         with emitter.vector(self.lanes) as lane:
                             offset = self.product_at(point, c, layer, first + r) + lane
                             emitter.put(product, offset, accumulators[c * run.width + r][lane])
-        for c in range(self.vectors):
-            with emitter.serial(self.layers) as layer, emitter.serial(self.chunk) as p:
-                self.transform_output(chunk, (panel, c, layer), p, product)
+        with emitter.serial(self.vectors) as c, emitter.serial(self.layers) as layer, emitter.serial(self.chunk) as p:
+            self.transform_output(chunk, (panel, c, layer), p, product)
 
-    def product_at(self, point: Expr, vector: int, layer: Expr, p: Expr) -> Expr:
+    def product_at(self, point: Expr, vector: Expr, layer: Expr, p: Expr) -> Expr:
         """Offset of a vector of M[point, vector, layer, tile]."""
         return point * self.products_apart + ((vector * self.layers + layer) * self.chunk + p) * self.lanes
 
@@ -248,7 +247,7 @@ class WinogradEmitter:
         with self.emitter.vector(self.lanes) as lane:
             self.emitter.put(total, lane, total[lane] + x * self.weights.buffer[self.emitter.simplify(at + lane)])
 
-    def transform_output(self, chunk: Expr, site: tuple[Expr, int, Expr], p: Expr, product: Any) -> None:
+    def transform_output(self, chunk: Expr, site: tuple[Expr, Expr, Expr], p: Expr, product: Any) -> None:
         """Y = A^T M A of one tile, then bias and epilogue; results beyond the edge are dropped."""
         emitter, alpha, m = self.emitter, self.alpha, self.m
         panel, c, layer = site
