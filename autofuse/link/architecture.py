@@ -6,7 +6,8 @@ import platform
 
 from autofuse.device.target import Target
 
-_NAMES = {"amd64": "x86_64", "arm64": "aarch64"}
+X86_64 = "x86_64"
+_NAMES = {"amd64": X86_64, "arm64": "aarch64"}
 
 
 def host_architecture() -> str:

@@ -14,8 +14,9 @@ from autofuse.backend.compile.calls import calls_lowered, lookers
 from autofuse.device.target import Target
 from autofuse.errors import InputError
 from autofuse.kernels.tir.digest import Distinct
+from autofuse.kernels.tir.llvm_text import FLUSHES, flushing
 from autofuse.kernels.tir.loops import vector_loops
-from autofuse.link.architecture import architecture_of
+from autofuse.link.architecture import X86_64, architecture_of
 from autofuse.link.linking import exported
 from autofuse.values.scratch import scratch_folder
 
@@ -49,7 +50,7 @@ MANY_VECTORS = 200
 access: 2,000 such loops took one pass 6 s, and 0.2 s as vectors. The machine code is the same but for the names of
 registers."""
 
-SETTINGS = (LOWERING, IDLE_PASSES, MANY_VECTORS)
+SETTINGS = (LOWERING, IDLE_PASSES, MANY_VECTORS, FLUSHES)
 """What decides, besides the function and the target, which machine code is made."""
 
 BROKEN, CAREFUL = "module verification failed", 2
@@ -91,8 +92,10 @@ def compile_function(function: Any, target: Target) -> Any:
 def _compiled(function: Any, target: Target, symbol: str = ENTRY) -> Any:
     import tvm
 
-    module = tvm.IRModule({symbol: function.with_attr("global_symbol", symbol)})
     ours = bool(function.attrs) and SCHEDULED in function.attrs
+    if ours and architecture_of(target) == X86_64:
+        function = flushing(function)
+    module = tvm.IRModule({symbol: function.with_attr("global_symbol", symbol)})
     many = ours and vector_loops(function) > MANY_VECTORS
 
     def build(described: Any) -> Any:

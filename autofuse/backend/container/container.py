@@ -38,6 +38,7 @@ FREESTANDING_TRAILER = struct.Struct("<8sQ")
 """Of a free-standing library: its magic, and bytes of the description before it; see `freestanding.description`."""
 ALIGNMENT = 64
 PAGE = 4096
+HUGE_PAGE = 2 << 20
 _TRAILER = struct.Struct("<8sQQQQ32s32s32s32s")
 """Magic; bytes of image, weights (from the next page on), JSON and table; SHA-256 of each."""
 
@@ -203,14 +204,22 @@ def read_image(file: BinaryIO, path: Path, sections: Sections, metadata: Metadat
     return image
 
 
+def _own_memory(size_bytes: int) -> mmap.mmap:
+    """Zeroed memory of this process alone: what is shared with children, as `mmap` has it by default, is never in huge
+    pages. A multiple of their size, which Linux then begins at a page of that size."""
+    if not hasattr(mmap, "MADV_HUGEPAGE"):
+        return mmap.mmap(-1, max(size_bytes, 1))
+    block = mmap.mmap(-1, aligned(max(size_bytes, 1), HUGE_PAGE), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    block.madvise(mmap.MADV_HUGEPAGE)
+    return block
+
+
 def read_weights(
     file: BinaryIO, path: Path, sections: Sections, specs: Sequence[TensorSpec]
 ) -> list[NDArray[np.generic]]:
     """The weights as arrays over one checked block of memory, in huge pages where the system has them."""
     wanted = sections.weights_bytes
-    block = mmap.mmap(-1, max(wanted, 1))
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        block.madvise(mmap.MADV_HUGEPAGE)
+    block = _own_memory(wanted)
     file.seek(sections.weights_offset)
     digest, place, view = hashlib.sha256(), 0, memoryview(block)
     while place < wanted:
