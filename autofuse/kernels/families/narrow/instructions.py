@@ -62,6 +62,16 @@ class Multiplier:
     steps: int = 1
     stretch: int = 0
 
+    @property
+    def summed(self) -> int:
+        """Numbers of a vector of sums, before those of one column are added."""
+        return self.lanes
+
+    @property
+    def summed_products(self) -> int:
+        """Products of a column that are summed in the type of its operands."""
+        return self.stretch * self.summed // self.lanes
+
     def add(self, sums: Expr, left: Expr, right: Expr) -> Expr:
         """`sums` and the products of `left`, the same numbers in all lanes (`spread`), by a vector of weights."""
         kind = f"int32x{self.lanes}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
-from math import ceil, prod
+from math import ceil
 from typing import ClassVar
 
 from autofuse.device.target import Target
@@ -17,27 +17,21 @@ from autofuse.kernels.families.narrow.float16.emitter import Float16SumsEmitter
 from autofuse.kernels.families.narrow.float16.instructions import (
     ALGORITHMS,
     LANES,
-    PRODUCTS,
-    STEPS,
     SUMS,
+    Float16Instruction,
     float16_multipliers,
 )
-from autofuse.kernels.families.narrow.instructions import Multiplier
+from autofuse.kernels.families.narrow.float16.worth import beats_winograd, instructions, pays
 from autofuse.kernels.families.narrow.products.emitter import NarrowEmitter
 from autofuse.kernels.families.narrow.products.family import evenest_rows, row_knob, row_parts
 from autofuse.kernels.families.narrow.products.form import NarrowContraction
 from autofuse.kernels.families.protocol import Case, Declared, Guess, Knob, Schedule, Unit, Values
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
-from autofuse.kernels.nest.tiles import longest_row
 from autofuse.kernels.workload.workload import Workload
 
 IDLE = ("order", "panels_per_task", "split_k", "k_blocking", "operand", "tiles", "stage")
 """Knobs of contractions that say nothing of those in float16."""
-LEAST_DEPTH = 16
-"""Products of a sum below which turning operands to float16 takes longer than it saves."""
-SPARE = 4
-"""Registers that LLVM has to have beside those of a tile: with two of them, it spills in tiles of 4 x 6."""
 _PLAIN = KNOBS["algorithm"]
 
 
@@ -68,33 +62,35 @@ class AnyContractionFamily(ContractionFamily):
         return {name: value for name, value in schedule.items() if name not in map(self.full, idle)}
 
     def guesses(self, case: Case, found: list[Guess]) -> list[Guess]:
-        """See Family: sums in float16 first, but behind Winograd's algorithm, which saves more; products alone last."""
+        """See Family: sums in float16 first, behind Winograd's algorithm where that saves more; products alone last."""
         found = super().guesses(case, found)
         choices = case.knobs.get(self.full("algorithm"), ())
         name = next((name for name in ALGORITHMS if name in choices), None)
         nest = next((nest for nest in case.nests if self.takes(case.workload, nest)), None)
         if name is None or nest is None or nest.anchor is None:
             return found
-        form = contraction_form(case.workload, nest.anchor)
-        if form.depth * prod(window.taps for window in form.windows) < LEAST_DEPTH:
+        form, one = contraction_form(case.workload, nest.anchor), _able(case.workload, nest, case.target).get(name)
+        if one is None or not pays(form, one, case.target):
             return found
-        guess = self._guess(case, form, name)
-        place = 0 if name == SUMS and WINOGRAD.keys().isdisjoint(choices) else 1
+        guess = self._guess(case, form, one)
+        if guess is None:
+            return found
+        ahead = WINOGRAD.keys().isdisjoint(choices) or beats_winograd(form, one, case.target)
+        place = 0 if name == SUMS and ahead else 1
         return [*found[:place], guess, *found[place:]]
 
-    def _guess(self, case: Case, form: Contraction, name: str) -> Guess:
-        """The tile with the fewest instructions for each useful multiply-add."""
+    def _guess(self, case: Case, form: Contraction, one: Float16Instruction) -> Guess | None:
+        """The tile with the fewest instructions for each useful multiply-add; None where none fits."""
         algorithm, vectors, pixels = (self.full(knob) for knob in ("algorithm", "vectors", "pixels"))
         sides = product(case.knobs.get(vectors, (1,)), case.knobs.get(pixels, (1,)))
-        tiles: Iterator[Guess] = ({algorithm: name, vectors: v, pixels: p} for v, p in sides)
-        rows, columns = longest_row(form.windows), ceil(form.columns / LANES)
-
-        def instructions(tile: Guess) -> float:
-            v, p = min(int(tile[vectors]), columns), min(int(tile[pixels]), rows)
-            made = ceil(columns / v) * v / columns * ceil(rows / p) * p / rows
-            return made * (1 + 1 / p + 1 / (v * STEPS))
-
-        best = min((tile for tile in tiles if self.fits(tile, case.target)), key=instructions)
+        tiles: Iterator[Guess] = ({algorithm: one.name, vectors: v, pixels: p} for v, p in sides)
+        fitting = (tile for tile in tiles if self.fits(tile, case.target))
+        best = min(
+            fitting, key=lambda tile: instructions(form, one, int(tile[vectors]), int(tile[pixels])), default=None
+        )
+        if best is None:
+            return None
+        columns = ceil(form.columns / one.lanes)
         guess = {name: value for name, value in (case.default | best).items() if name in case.knobs}
         knob = self.full(row_knob(form))
         if case.threads > 1 and knob in case.knobs:
@@ -103,12 +99,12 @@ class AnyContractionFamily(ContractionFamily):
         return guess
 
     def fits(self, schedule: Schedule, target: Target) -> bool:
-        """See Family: the instructions take the numbers of every pixel from lanes of a vector."""
+        """See Family."""
         algorithm, vectors, pixels = (schedule.get(self.full(knob)) for knob in ("algorithm", "vectors", "pixels"))
-        if algorithm not in ALGORITHMS or not isinstance(vectors, int) or not isinstance(pixels, int):
+        one = float16_multipliers(target).get(str(algorithm))
+        if one is None or not isinstance(vectors, int) or not isinstance(pixels, int):
             return super().fits(schedule, target)
-        wide = 2 if algorithm == PRODUCTS else 1  # sums in float32 are two registers
-        return (wide * vectors + 1) * pixels + SPARE <= target.registers
+        return one.registers(vectors, pixels) <= target.registers
 
     def emit(self, scope: Scope, unit: Unit, schedule: Schedule) -> None:
         """See Family."""
@@ -140,7 +136,7 @@ def float16_refusal(workload: Workload, form: Contraction) -> str | None:
     return f"it has fewer than {LANES} columns" if form.columns < LANES else None
 
 
-def _able(workload: Workload, unit: Unit, target: Target) -> Mapping[str, Multiplier]:
+def _able(workload: Workload, unit: Unit, target: Target) -> Mapping[str, Float16Instruction]:
     """The instructions that compute a nest on a target. Only weights that are known can be scaled for short sums."""
     assert isinstance(unit, Nest) and unit.anchor is not None
     form = contraction_form(workload, unit.anchor)

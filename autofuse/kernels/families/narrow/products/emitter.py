@@ -65,7 +65,7 @@ class NarrowEmitter:
     ) -> None:
         self.scope, self.nest, self.product, self.form = scope, nest, product, product.form
         self.emitter: Emitter = scope.emitter
-        self.multiplier, self.lanes = multiplier, multiplier.lanes
+        self.multiplier, self.lanes, self.summed = multiplier, multiplier.lanes, multiplier.summed
         self.together = scope.lanes_together(nest, self.lanes)
         self.vectors_total = -(-self.form.columns // self.lanes)
         self.knobs = knobs
@@ -260,7 +260,7 @@ class NarrowEmitter:
 
     def step(self, tile: Tile, sums: list[Any], taps: Index, tap: Expr, unit: Expr, size: int = 1) -> None:
         """So many steps; of each the weights of every vector, then for each pixel its bytes, times all of them."""
-        emitter, lanes, together = self.emitter, self.lanes, self.multiplier.together
+        emitter, lanes, together, summed = self.emitter, self.lanes, self.multiplier.together, self.summed
         if size > 1:
             rows = [emitter.bind(self.numbers(tile, r, taps, unit, size)) for r in range(tile.width)]
             for place in range(size):
@@ -271,7 +271,7 @@ class NarrowEmitter:
                         one = sums[v * tile.width + r]
                         spread = self.multiplier.spread_lane(row, place)
                         emitter.put_vector(
-                            one, 0, self.multiplier.add(emitter.vector_at(one, 0, lanes), spread, weights), lanes
+                            one, 0, self.multiplier.add(emitter.vector_at(one, 0, summed), spread, weights), summed
                         )
             return
         held = [
@@ -286,8 +286,8 @@ class NarrowEmitter:
             spread = emitter.bind(self.multiplier.spread(self.numbers(tile, r, taps, unit), self.left.flips))
             for v in range(tile.vectors):
                 one = sums[v * tile.width + r]
-                added = self.multiplier.add(emitter.vector_at(one, 0, lanes), spread, held[v])
-                emitter.put_vector(one, 0, added, lanes)
+                added = self.multiplier.add(emitter.vector_at(one, 0, summed), spread, held[v])
+                emitter.put_vector(one, 0, added, summed)
 
     def numbers(self, tile: Tile, r: int, taps: Index, unit: Expr, size: int = 1) -> Expr:
         """The numbers of so many steps of a pixel; of several with the sign of those that are multiplied.

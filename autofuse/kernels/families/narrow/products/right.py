@@ -66,7 +66,7 @@ class Right:
         def pack(constants: Any) -> np.ndarray:
             weights = self._weights(constants)
             if self.of.multiplier.stretch:
-                weights = weights / column_scales(weights, self.of.multiplier.stretch)
+                weights = weights / column_scales(weights, self.of.multiplier.summed_products)
             elif self.of.real:
                 weights = bits_of(weights)
             elif not self.of.float16:
@@ -102,7 +102,7 @@ class Right:
 
         def found(constants: Any) -> np.ndarray:
             wide = np.ones(shape, np.float32)
-            powers = column_scales(self._weights(constants), self.of.multiplier.stretch)
+            powers = column_scales(self._weights(constants), self.of.multiplier.summed_products)
             wide[:, : self.form.columns] = powers[:, :, 0, 0]
             return wide
 
