@@ -10,7 +10,6 @@ from autofuse.compiler.report import RULE
 from autofuse.compiler.schedule_ladder import Found, Ladder, legal
 from autofuse.database.records import OK
 from autofuse.errors import StrictMissError
-from autofuse.kernels.schedule.guesses import first_schedules
 from autofuse.kernels.schedule.limits import keeps
 from autofuse.kernels.schedule.weight_size import held_bytes, model_bytes
 from autofuse.kernels.workload.workload import BoundWorkload, Workload
@@ -104,9 +103,7 @@ def _smaller(workload: Workload, held: int, ladder: Ladder, measured_only: bool)
         if rung := ladder.rung(workload, schedule, row):
             best[size] = Found(schedule, rung, row.median_us, "", row.trusted)
     if model_bytes(workload) not in best and not measured_only:
-        for guess in first_schedules(
-            workload, ladder.knobs(workload), ladder.target, ladder.environment.setting.threads
-        ):
+        for guess in ladder.guesses(workload):
             found = Found(dict(guess), RULE)
             best.setdefault(_held(workload, found, ladder), found)
     yield from (_Sized(found, size) for size, found in best.items() if size < held)

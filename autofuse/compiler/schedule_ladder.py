@@ -13,10 +13,11 @@ from autofuse.database.ask.lookups import SCHEDULES_TRIED
 from autofuse.database.database import ProfilingDatabase
 from autofuse.database.records import BestSchedule, ForeignPlan, ForeignSchedule, MeasuredSchedule, RelatedSchedule
 from autofuse.device.likeness import FARTHEST as FARTHEST_DEVICE
+from autofuse.device.rates import CoreRates
 from autofuse.device.target import Target
 from autofuse.environment.environment import Environment
 from autofuse.environment.plan_evidence import fitting
-from autofuse.environment.rates import Neighbours
+from autofuse.environment.rates import Neighbours, core_rates
 from autofuse.environment.space import load_space
 from autofuse.errors import InputError
 from autofuse.fusion.plan import NO_LIMITS, ScheduleLimits
@@ -93,10 +94,12 @@ class Ladder:
 
     def rule(self, workload: Workload) -> Found:
         """The fixed schedule of a workload: the first guess of its search."""
-        return Found(
-            dict(first_schedules(workload, self.knobs(workload), self.target, self.environment.setting.threads)[0]),
-            RULE,
-        )
+        return Found(dict(self.guesses(workload)[0]), RULE)
+
+    def guesses(self, workload: Workload) -> list[dict[str, int | str]]:
+        """The rules' guesses for a workload, the best one first."""
+        threads = self.environment.setting.threads
+        return first_schedules(workload, self.knobs(workload), self.target, threads, self._rates)
 
     def packed_like(self, workload: Workload, own: Found, schedule: Mapping[str, int | str]) -> Found:
         """In place of a workload's `own` schedule one that packs its weights as `schedule` of another number of rows.
@@ -110,7 +113,7 @@ class Ladder:
             return self._measured_like(workload, own, wanted)
         knobs, threads = self.knobs(workload), self.environment.setting.threads
         if own.tier == RULE:
-            fitting = first_packed_like(workload, knobs, schedule, self.target, threads)
+            fitting = first_packed_like(workload, knobs, schedule, self.target, threads, self._rates)
         else:
             pinned = packed_like(knobs, schedule)
             fitting = None if pinned is None else adapted(own.schedule, pinned, self.target)
@@ -145,6 +148,10 @@ class Ladder:
         if workload.key not in self._knobs:
             self._knobs[workload.key] = knobs_within(open_knobs(workload, self.target, self._space), self.limits)
         return self._knobs[workload.key]
+
+    @cached_property
+    def _rates(self) -> CoreRates | None:
+        return core_rates(self.base, self.environment)
 
     @cached_property
     def _space(self) -> Space:

@@ -9,12 +9,13 @@ from autofuse.database.ask.devices import RATES, probed_rates
 from autofuse.database.database import ProfilingDatabase
 from autofuse.device.likeness import DeviceNumbers
 from autofuse.device.profile import DeviceProfile, ProbedRates
+from autofuse.device.rates import CoreRates
 from autofuse.environment.environment import Environment
 from autofuse.errors import DeviceError
 from autofuse.measure.machine import probe_machine
 from autofuse.measure.remote.remote_rates import probe_device
 
-__all__ = ["RATES", "Neighbours", "machine_rates", "with_rates"]
+__all__ = ["RATES", "Neighbours", "core_rates", "machine_rates", "with_rates"]
 
 
 def machine_rates(base: ProfilingDatabase, environment: Environment) -> dict[str, object] | None:
@@ -38,6 +39,17 @@ def machine_rates(base: ProfilingDatabase, environment: Environment) -> dict[str
         return asdict(probe_device(address, environment.target, threads, pinned, l3_bytes=l3_bytes))
     except DeviceError:
         return None
+
+
+def core_rates(base: ProfilingDatabase, environment: Environment) -> CoreRates | None:
+    """What is known of one core: of a run here that probed it, else of the device's profile. Nothing is measured."""
+    with base.reading() as sql:
+        every = probed_rates(sql)
+    device, threads = environment.setting.device, environment.setting.threads
+    ours = [every.get((device, threads)), *(rates for (other, _), rates in every.items() if other == device)]
+    profile = environment.profile.rates
+    known = (CoreRates.of(rates) for rates in (*ours, profile.model_dump() if profile else None))
+    return next((rates for rates in known if rates is not None), None)
 
 
 def with_rates(profile: DeviceProfile) -> DeviceProfile:

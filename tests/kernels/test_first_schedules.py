@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from autofuse.device.rates import CoreRates
 from autofuse.device.target import Target
 from autofuse.environment.space import load_space
 from autofuse.kernels.build import build_kernel
@@ -119,6 +120,44 @@ def test_a_strided_convolution_begins_with_the_tile_that_its_rows_fill_best(
 
 
 AVX512 = Target("znver4", 16, 32, 2, 32768, 1048576)
+EMERALD_RAPIDS, ZEN4, ZEN5 = CoreRates(185.0, 29.9), CoreRates(118.2, 98.3), CoreRates(254.3, 109.6)
+"""As probed on one core of each."""
+
+
+@pytest.mark.parametrize(
+    ("channels", "size", "rates", "first"),
+    [
+        (256, 14, None, "winograd4"), (256, 14, ZEN4, "winograd4"), (256, 14, ZEN5, "winograd4"),
+        (512, 7, None, "winograd2"), (512, 7, ZEN4, "winograd2"), (512, 7, ZEN5, "winograd2"),
+        (256, 14, EMERALD_RAPIDS, "winograd2"), (512, 7, EMERALD_RAPIDS, "direct"),
+        (128, 28, EMERALD_RAPIDS, "winograd4"), (64, 56, EMERALD_RAPIDS, "winograd4"),
+    ],
+)  # fmt: skip
+def test_winograd_reads_no_more_than_the_last_cache_gives(
+    bench: Bench, channels: int, size: int, rates: CoreRates | None, first: str
+) -> None:
+    text = "y = Conv <pads=[1, 1, 1, 1]> (x, w)"
+    small = Small(parsed(text), {"x": real(1, channels, size, size)}, ["y"], {"w": real(channels, channels, 3, 3)})
+    workload = bench.bind(small).workload
+    knobs = open_knobs(workload, AVX512, load_space("default", "avx512").schedule)
+    made, plain = (first_schedules(workload, knobs, AVX512, 1, known) for known in (rates, None))
+    assert made[0]["contraction.algorithm"] == first
+    assert sorted(map(str, made)) == sorted(map(str, plain))
+
+
+@pytest.mark.parametrize(("layout", "wide"), [("c8", False), ("c16", True), ("plain", True)])
+def test_short_blocks_of_channels_begin_with_a_narrower_panel(bench: Bench, layout: str, wide: bool) -> None:
+    small = Small(parsed("y = Conv (x, w)"), {"x": real(1, 48, 6, 8)}, ["y"], {"w": real(64, 48, 1, 1)})
+    workload = bench.bind(small, {"x": layout, "y": "c16"}).workload
+    first = first_schedules(workload, open_knobs(workload, AVX512, load_space("default", "avx512").schedule), AVX512)[0]
+    assert (first["contraction.vectors"] == 4) == wide
+
+
+def test_rates_count_where_both_were_probed() -> None:
+    assert CoreRates.of({"gflops_1": 185, "l3_gbs_1": 29.9, "threads": 1}) == CoreRates(185.0, 29.9)
+    assert CoreRates.of({"gflops_1": 185.0, "l3_gbs_1": 0.0}) is None
+    assert CoreRates.of({"gflops_1": 185.0}) is None
+    assert CoreRates.of(None) is None
 
 
 @pytest.mark.parametrize(("depth", "tile"), [(64, (4, 6)), (768, (3, 8))])

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from autofuse.device.rates import CoreRates
 from autofuse.device.target import Target
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
@@ -56,7 +57,8 @@ Unit = Nest | Joined
 class Case:
     """What a family is asked about: a workload with its nests, and where it will run.
 
-    `knobs`: the open ones with their values (the first is the default), once these are known.
+    `knobs`: the open ones with their values (the first is the default), once these are known. `rates`: how fast a core
+    of the device is, where that was probed.
     """
 
     workload: Workload
@@ -64,6 +66,7 @@ class Case:
     target: Target
     threads: int = 1
     knobs: Mapping[str, Values] = field(default_factory=dict)
+    rates: CoreRates | None = None
 
     @property
     def default(self) -> Guess:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from autofuse.database.ask.transfers import elsewhere, shared_workloads
 from autofuse.database.database import ProfilingDatabase
 from autofuse.environment.environment import Environment
+from autofuse.environment.rates import core_rates
 from autofuse.environment.space import load_space
 from autofuse.errors import InputError
 from autofuse.kernels.schedule.guesses import first_schedules
@@ -47,6 +48,7 @@ def shared_priors(database: ProfilingDatabase, environment: Environment) -> list
         rows = elsewhere(sql, setting, labels, shared=True)
     texts = database.workload_texts(labels)
     space = load_space(None, environment.target.isa, declared_names()).schedule
+    rates = core_rates(database, environment)
     found: dict[str, Prior] = {}
     for row in rows:
         if row.workload_key in found or schedule_fault(_parsed(row.schedule), environment.target) is not None:
@@ -57,7 +59,7 @@ def shared_priors(database: ProfilingDatabase, environment: Environment) -> list
             continue
         knobs = open_knobs(workload, environment.target, space)
         schedule = adapted(json.loads(row.schedule), knobs, environment.target)
-        rule = first_schedules(workload, knobs, environment.target, setting.threads)[0]
+        rule = first_schedules(workload, knobs, environment.target, setting.threads, rates)[0]
         if schedule is not None and not _measured(database, environment, row.workload_key, schedule):
             label, text = labels[row.workload_key], texts[row.workload_key]
             found[row.workload_key] = Prior(row.workload_key, label, text, schedule, rule, row.median_us)

@@ -13,7 +13,9 @@ from autofuse.database.ask.lookups import BY_CHANCE
 from autofuse.database.ask.transfers import any_shared, elsewhere
 from autofuse.database.database import ProfilingDatabase
 from autofuse.database.records import DOUBT, FAILURES
+from autofuse.device.rates import CoreRates
 from autofuse.environment.environment import Environment
+from autofuse.environment.rates import core_rates
 from autofuse.environment.space import SearchSpace, load_space
 from autofuse.fusion.evidence import LAUNCH_US
 from autofuse.fusion.plan import NO_LIMITS, FusionPlan, ScheduleLimits
@@ -98,7 +100,13 @@ class SearchEvidence:
 
     def _known(self, bound: BoundWorkload, graph: Graph) -> WorkloadSearch:
         search = WorkloadSearch.create(
-            bound, graph, self.environment.target, self.space.schedule, self.seed, self.environment.setting.threads
+            bound,
+            graph,
+            self.environment.target,
+            self.space.schedule,
+            self.seed,
+            self.environment.setting.threads,
+            self.rates,
         )
         for stored in self.database.measured_schedules(self.environment.setting, bound.workload.key):
             lasting = stored.state in FAILURES and stored.state not in BY_CHANCE
@@ -125,6 +133,11 @@ class SearchEvidence:
         for schedule in reversed([json.loads(text) for text in texts]):
             if schedule_fault(schedule, self.environment.target) is None:
                 search.hint(schedule)
+
+    @cached_property
+    def rates(self) -> CoreRates | None:
+        """How fast a core of the device is, where that was probed."""
+        return core_rates(self.database, self.environment)
 
     @cached_property
     def anything_shared(self) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 import optuna
 
 from autofuse.database.records import canonical_json
+from autofuse.device.rates import CoreRates
 from autofuse.device.target import Target
 from autofuse.fusion.plan import ScheduleLimits
 from autofuse.graph.model import Graph
@@ -80,6 +81,7 @@ class WorkloadSearch:
     failure: str = ""
     build_s: float = 0.0
     limit: int = 0
+    rates: CoreRates | None = None
     _guesses: list[dict[str, int | str]] | None = None
     _study: Any = None
 
@@ -92,18 +94,18 @@ class WorkloadSearch:
     @classmethod
     def create(
         cls, bound: BoundWorkload, graph: Graph, target: Target, space: Mapping[str, Mapping[str, Values]], seed: int,
-        threads: int = 1,
+        threads: int = 1, rates: CoreRates | None = None,
     ) -> WorkloadSearch:  # fmt: skip
         """A search that has tried nothing; its first candidates are the rules' guesses for so many threads."""
         knobs = open_knobs(bound.workload, target, space)
-        search = cls(bound, graph, target, knobs, seed, threads)
+        search = cls(bound, graph, target, knobs, seed, threads, rates=rates)
         search.pending = search.guesses()
         return search
 
     def guesses(self) -> list[dict[str, int | str]]:
         """What the rules would try first."""
         if self._guesses is None:  # asked for again and again, while it is estimated how long the finalists will take
-            self._guesses = first_schedules(self.bound.workload, self.knobs, self.target, self.threads)
+            self._guesses = first_schedules(self.bound.workload, self.knobs, self.target, self.threads, self.rates)
         return [dict(one) for one in self._guesses]
 
     @property
@@ -199,7 +201,7 @@ class WorkloadSearch:
         wanted = packing(schedule)
         if any(packing(json.loads(text)) == wanted for text in self.tried):
             return
-        guess = first_packed_like(self.bound.workload, self.knobs, schedule, self.target, self.threads)
+        guess = first_packed_like(self.bound.workload, self.knobs, schedule, self.target, self.threads, self.rates)
         if guess is not None:
             self.suggest(guess)
 

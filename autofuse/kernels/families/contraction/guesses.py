@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 from math import floor, prod
 
+from autofuse.device.rates import CoreRates
 from autofuse.device.target import Target
 from autofuse.kernels.families.contraction.direct import NARROW
 from autofuse.kernels.families.contraction.form import (
@@ -17,19 +18,23 @@ from autofuse.kernels.families.contraction.form import (
     pixel_lanes,
     results_a_column,
 )
-from autofuse.kernels.families.contraction.knobs import KNOBS, NAME
+from autofuse.kernels.families.contraction.knobs import KNOBS, NAME, Useful
 from autofuse.kernels.families.contraction.parallel_grid import ParallelGrid, evenness
 from autofuse.kernels.families.contraction.winograd import ALGORITHMS
 from autofuse.kernels.families.protocol import Case, Guess, Schedule, Values, chosen, vector_lanes
-from autofuse.kernels.families.windows import CONVOLUTIONS
+from autofuse.kernels.families.windows import CONVOLUTIONS, is_depthwise
 from autofuse.kernels.nest.tiles import divisor_near, longest_row
-from autofuse.kernels.workload.workload import Workload
+from autofuse.kernels.workload.workload import Workload, WorkloadOperator
 
 ALGORITHM, ORDER, OPERAND, K_BLOCKING = (f"{NAME}.{knob}" for knob in ("algorithm", "order", "operand", "k_blocking"))
 VECTORS, PIXELS, PIXEL_ROWS = (f"{NAME}.{knob}" for knob in ("vectors", "pixels", "pixel_rows"))
 ROWS, PANELS = (f"{NAME}.{knob}" for knob in ("rows_per_task", "panels_per_task"))
 TILES, STAGE = (f"{NAME}.{knob}" for knob in ("tiles", "stage"))
 
+WIDE_PANEL = 4
+"""Vectors side by side whose sums LLVM spills where a block of a map has fewer channels than a vector: it writes the
+loop over so few out, and loads ahead (1x1, against 2x12: Zen 4 a fifth, Zen 5 a quarter slower, Emerald Rapids up to a
+half, where a narrower panel is left over; else equal)."""
 STREAMED = 4
 """Vectors side by side in a panel of weights that is streamed from memory (measured on Zen 3: 4 best, 8 slower)."""
 STREAMED_ALONE, WIDE = 8, 16
@@ -48,6 +53,11 @@ FARTHER = 2.2
 LEAST_CHUNK = 10
 """Tiles that must share a reading of Winograd's weights, where these are large (Zen 5, 49 tiles of 512 channels: 7 at a
 time take 1.7 times as long as all together)."""
+READING = 3.5
+"""How many times slower a kernel reads its weights, between its arithmetic, than a loop that only reads (Emerald
+Rapids: 8 of 30 GB/s from the last cache, whose lines each take 134 ns while 16 are under way; Zen 4: 25 or more)."""
+SOONER = 0.9
+"""Part of the time of the algorithm that is else the first that another may take at most to come before it."""
 BIG_PANEL = 4
 """A panel of a window's weights that is larger than a quarter of the second cache is taken in parts of the first
 cache's size (measured on Zen 3: a fifth faster; products gained nothing)."""
@@ -128,7 +138,7 @@ def _busiest_tiles(case: Case, form: Contraction) -> list[Guess]:
 
     Each with tasks that the threads share evenly; else of equal ones the narrower panel; with few rows, which only
     stream their weights, the wider, up to `STREAMED` (or `STREAMED_ALONE`). Of those that have enough accumulators, the
-    one with the fewest loads.
+    one with the fewest loads. None with a wide panel of what is summed in short blocks (see `WIDE_PANEL`).
     """
     knobs, target, threads = case.knobs, case.target, case.threads
     few = results_a_column(form) <= FEW_ROWS
@@ -136,11 +146,12 @@ def _busiest_tiles(case: Case, form: Contraction) -> list[Guess]:
     sweep = _whole_sweeps(form, knobs, target)
     column_bytes = 4 * target.lanes * form.depth * prod(window.taps for window in form.windows)
     columns = -(-form.columns // target.lanes)
+    short = 0 < case.workload.values[form.x].block < target.lanes
     found = []
     for vectors, pixels in product(knobs.get(VECTORS, (1,)), knobs.get(PIXELS, (longest_row(form.windows),))):
         tile: Guess = {VECTORS: vectors, PIXELS: pixels}
         v = min(int(vectors), columns)
-        if not fits_registers(tile, target) or (few and v > streamed):
+        if not fits_registers(tile, target) or (few and v > streamed) or (short and v >= WIDE_PANEL):
             continue
         tile |= sweep | _k_blocking(form, v * target.lanes, knobs, target)
         near = 2 * STREAMED * column_bytes <= target.l1_bytes or K_BLOCKING in tile
@@ -248,7 +259,39 @@ def _winograd_guesses(case: Case, form: Contraction) -> list[Guess]:
         found = [four | root | most, four | most, two | root | most, direct, two]
     else:
         found = [four, four | root, direct, two]
-    return [_shared(case, guess, form) for guess in found]
+    return [_shared(case, guess, form) for guess in _soonest_first(case, found)]
+
+
+def _soonest_first(case: Case, found: list[Guess]) -> list[Guess]:
+    """`found`; where the first one waits for its weights longer than it computes, the one that ends soonest before it.
+
+    Winograd's algorithm saves arithmetic, and reads more: (m + 2)^2 numbers in place of nine. Which of them ends first
+    depends on how fast the last cache is beside the arithmetic.
+    """
+    asked = [Useful(case, nest) for nest in case.nests if nest.anchor is not None and _is_dense(case, nest.anchor)]
+    forms = [one.form for one in asked if one.winograd]
+    if case.rates is None or not forms:
+        return found
+    times = {str(guess[ALGORITHM]): _core_ns(str(guess[ALGORITHM]), forms[0], case.rates) for guess in found}
+    first = times[str(found[0][ALGORITHM])]
+    soonest = min(found, key=lambda guess: max(times[str(guess[ALGORITHM])]))
+    waits = first[0] < first[1] and max(times[str(soonest[ALGORITHM])]) < SOONER * max(first)
+    return [soonest, *(guess for guess in found if guess is not soonest)] if waits else found
+
+
+def _is_dense(case: Case, operator: WorkloadOperator) -> bool:
+    return operator.op_type in CONVOLUTIONS and not is_depthwise(case.workload, operator)
+
+
+def _core_ns(algorithm: str, form: Contraction, rates: CoreRates) -> tuple[float, float]:
+    """Nanoseconds that one core computes, and that it reads weights; each may hide the other."""
+    m, (*outer, high, wide) = ALGORITHMS.get(algorithm, 0), form.windows
+    products = form.depth * form.columns * prod(window.taps for window in outer)
+    points, places = 9, high.outputs * wide.outputs
+    if m:
+        points, places = (m + 2) ** 2, -(-high.outputs // m) * -(-wide.outputs // m)
+    flops = 2 * form.batch[0] * prod(window.outputs for window in outer) * places * points * products
+    return flops / rates.gflops, READING * 4 * points * products / rates.l3_gbs
 
 
 def _shared(case: Case, guess: Guess, form: Contraction) -> Guess:
