@@ -18,7 +18,14 @@ from autofuse.backend.library.threads import usable_threads
 from autofuse.compiler.context import Context
 from autofuse.compiler.formats import check_form, check_signed, with_files, writer
 from autofuse.compiler.job import LOOKING_UP, READING, checked_plan, read_files
-from autofuse.compiler.open_sizes.tiles import open_report, require_own, require_schedules, tile_report
+from autofuse.compiler.open_sizes.tiles import (
+    emitted,
+    open_report,
+    require_own,
+    require_schedules,
+    simplest_tile,
+    tile_report,
+)
 from autofuse.compiler.plan_ladder import FoundPlan, find_open_plan
 from autofuse.compiler.report import HIT, RULE, TILE, CompileReport, GroupReport
 from autofuse.compiler.schedule_ladder import Found, Ladder
@@ -224,8 +231,12 @@ def _scheduled(context: Context, planned: GridPlan) -> tuple[GridPart, dict[str,
     wanted = [tile.bound for group in planned.groups if not group.group.reduces for tile in group.tiles.values()]
     found = ladder.find(wanted, context.policy.measured_only)
     require_schedules(context.policy, wanted, found)
-    emitted = partial(_emitted, planned.opened, ladder=ladder, emission=emission, threads=context.threads)
-    groups = [emitted(_with_schedules(group, found)) for group in planned.groups]
+
+    def with_kernel(group: BuiltGroup) -> BuiltGroup:
+        return replace(group, kernel=built_kernel(planned.opened, group, emission, context.threads))
+
+    scheduled = [_with_schedules(group, found) for group in planned.groups]
+    groups = [emitted(group, with_kernel, partial(_simplest, ladder=ladder)) for group in scheduled]
     return GridPart(planned.opened, tuple(groups), chosen.plan.key, chosen.tier), found
 
 
@@ -240,22 +251,11 @@ def _with_schedules(group: BuiltGroup, found: Mapping[str, Found]) -> BuiltGroup
     return replace(group, tiles=tiles)
 
 
-def _emitted(opened: GridGraph, group: BuiltGroup, ladder: Ladder, emission: Emission, threads: int) -> BuiltGroup:
-    """A group with its kernel: where its schedules fail, with the simplest ones.
-
-    InputError where none can be emitted.
-    """
-    try:
-        return replace(group, kernel=built_kernel(opened, group, emission, threads))
-    except Exception:  # a schedule or TVM may raise anything
-        if group.form is None or group.group.reduces:
-            raise
-        simplest = {
-            lengths: replace(tile, schedule=ladder.simplest(tile.bound.workload), tier=RULE, source="")
-            for lengths, tile in group.tiles.items()
-        }
-        simple = replace(group, tiles=simplest)
-        return replace(simple, kernel=built_kernel(opened, simple, emission, threads))
+def _simplest(group: BuiltGroup, ladder: Ladder) -> BuiltGroup | None:
+    """A group under the simplest schedules; None for one that has no tiles."""
+    if group.form is None or group.group.reduces:
+        return None
+    return replace(group, tiles={lengths: simplest_tile(tile, ladder) for lengths, tile in group.tiles.items()})
 
 
 def _report(

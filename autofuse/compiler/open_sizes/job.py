@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -25,9 +25,11 @@ from autofuse.compiler.job import LOOKING_UP, checked_plan, read_files
 from autofuse.compiler.open_sizes.groups import Grouped, open_groups
 from autofuse.compiler.open_sizes.reading import OpenModel, read_open
 from autofuse.compiler.open_sizes.tiles import (
+    emitted,
     open_report,
     require_own,
     require_schedules,
+    simplest_tile,
     tile_report,
     with_shared_weights,
 )
@@ -44,7 +46,6 @@ from autofuse.graph.transform.open_sizes.open_graph import (
 )
 from autofuse.graph.transform.open_sizes.repeats import Repeats, own_tensors
 from autofuse.graph.transform.open_sizes.rows import check_rows, reduces_rows
-from autofuse.kernels.build import Kernel
 from autofuse.kernels.emission import Emission
 from autofuse.kernels.lowering.lower import Lowered, Lowering
 from autofuse.kernels.open_sizes.open_rows import are_joined, check_elements, tile_rows
@@ -150,7 +151,12 @@ def _tiled(context: Context, read: OpenModel, chosen: FoundPlan, caches: Caches)
     found = with_shared_weights(ladder, planned.kernels, found)
     emit = partial(group_kernel, opened, emission=emission, threads=context.threads, caches=caches)
     emit = partial(emit, own=planned.repeats.own if planned.repeats else ())
-    groups = [_emitted(_scheduled(group, bound, tiles, found), ladder, emit) for group, bound, tiles in planned.groups]
+
+    def with_kernel(group: OpenGroup) -> OpenGroup:
+        return replace(group, kernel=emit(group))
+
+    scheduled = [_scheduled(group, bound, tiles, found) for group, bound, tiles in planned.groups]
+    groups = [emitted(group, with_kernel, partial(_simplest, ladder=ladder)) for group in scheduled]
     checked = planned.chosen
     return OpenPart(opened, read.size, tuple(groups), caches, checked.plan.key, checked.tier, planned.repeats), found
 
@@ -255,19 +261,11 @@ def _tile(rows: int, bound: BoundWorkload, found: Mapping[str, Found]) -> OpenTi
     return OpenTile(rows, bound, one.schedule, tier, one.source)
 
 
-def _emitted(group: OpenGroup, ladder: Ladder, emit: Callable[[OpenGroup], Kernel | None]) -> OpenGroup:
-    """A group with its kernel: where its schedules fail, with the simplest ones. InputError where none can be
-    emitted."""
-    try:
-        return replace(group, kernel=emit(group))
-    except Exception:  # a schedule or TVM may raise anything
-        if not group.in_tiles:
-            raise
-        simplest = [
-            replace(tile, schedule=ladder.simplest(tile.bound.workload), tier=RULE, source="") for tile in group.tiles
-        ]
-        simple = replace(group, tiles=tuple(simplest))
-        return replace(simple, kernel=emit(simple))
+def _simplest(group: OpenGroup, ladder: Ladder) -> OpenGroup | None:
+    """A group under the simplest schedules; None for one that is not of tiles."""
+    if not group.in_tiles:
+        return None
+    return replace(group, tiles=tuple(simplest_tile(tile, ladder) for tile in group.tiles))
 
 
 def _report(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from autofuse.backend.compile.open_sizes.open_program import OpenTile
 from autofuse.compiler.context import Context, Policy
@@ -20,6 +22,8 @@ from autofuse.kernels.schedule.weight_size import held_bytes, model_bytes
 from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import BoundWorkload, Workload, bind_workload
 from autofuse.values.arguments import file_title
+
+Group = TypeVar("Group")
 
 
 def require_own(graph: Graph, operators: Iterable[Operator], refused: Callable[[Operator, str], AutofuseError]) -> None:
@@ -68,6 +72,25 @@ def with_shared_weights(
         if own is not None and leads is not None:
             changed[other.key] = ladder.packed_like(other, own, leads.schedule)
     return changed
+
+
+def emitted(group: Group, emit: Callable[[Group], Group], simplest: Callable[[Group], Group | None]) -> Group:
+    """A group with the kernel that `emit` gives it: where its schedules fail, with the `simplest` ones.
+
+    What `emit` raises, where these fail, too, or there are none.
+    """
+    try:
+        return emit(group)
+    except Exception:  # a schedule or TVM may raise anything
+        simple = simplest(group)
+        if simple is None:
+            raise
+        return emit(simple)
+
+
+def simplest_tile(tile: OpenTile, ladder: Ladder) -> OpenTile:
+    """A tile under the schedule of the least code."""
+    return replace(tile, schedule=ladder.simplest(tile.bound.workload), tier=RULE, source="")
 
 
 def tile_report(tile: OpenTile, operators: tuple[str, ...], where: str, found: Mapping[str, Found]) -> GroupReport:

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from autofuse import api
 from autofuse.backend.library.compiled import Library
 from autofuse.cli.main import app
+from autofuse.compiler.open_sizes import job
 from autofuse.errors import InputError
 from tests.compiler.open_sizes.models import (
     ATTENTION,
@@ -254,3 +255,20 @@ def test_a_shape_is_taken_where_there_is_no_reason_against_it(library: Library) 
     for shape in ((), (1,), (0, 24), (1, 24), (40, 24), (41, 24), (7, 23), (7, 24, 1)):
         taken = program.opened.takes(program.inputs, (shape,))
         assert taken == (not program.opened.refusal(program.inputs, (shape,)))
+
+
+def test_tiles_whose_kernel_cannot_be_emitted_have_the_simplest_schedules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, refused = write(tmp_path / "rows.onnx", PERCEPTRON, PERCEPTRON_WEIGHTS), set[tuple[str, ...]]()
+    emit = job.group_kernel
+
+    def failing(opened: Any, group: Any, **more: Any) -> Any:
+        if group.bound.outputs not in refused:
+            refused.add(group.bound.outputs)
+            raise ValueError("no such loop")
+        return emit(opened, group, **more)
+
+    monkeypatch.setattr(job, "group_kernel", failing)
+    check(model, built(model, "batch", LOW, HIGH), "batch", (1, 4, 7, 40))
+    assert refused
