@@ -96,7 +96,7 @@ def test_a_correction_stays_in_its_bounds_whatever_was_promised_and_paid(
     account = Account()
     assert account.correction(plan_us) == 1.0
     for promised_us, paid_us in answers:
-        account.enter(promised_us, paid_us, 1.0)
+        account.enter(promised_us, paid_us, 1.0, 1.0)
         assert LEAST <= account.correction(plan_us) <= MOST
 
 
@@ -139,3 +139,13 @@ def test_flips_are_planned_once_and_the_defaults_come_first(two_layers: Path) ->
     assert not search.unopened
     assert [flip.plan.key for flip in search.flips(100)] == [flip.plan.key for flip in others]
     assert [flip.plan.key for flip in search.flips(1)] == [others[0].plan.key]
+
+
+def test_what_takes_longer_than_expected_is_worth_less() -> None:
+    agenda, slow, steady = Agenda(), question("distrusted winners", 1.0), question("plans", 0.9)
+    assert chosen(agenda, slow, steady, left_s=100.0) == "distrusted winners"
+    account = agenda.account("distrusted winners")
+    assert account.pace() == 1.0
+    account.enter(1.0, 1.0, planned_s=10.0, seconds=30.0)
+    assert 2.0 < account.pace() < 3.0
+    assert chosen(agenda, slow, steady, left_s=100.0) == "plans"

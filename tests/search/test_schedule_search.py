@@ -16,6 +16,7 @@ from autofuse.fusion.planner.baselines import none_plan
 from autofuse.graph.loading.load import load
 from autofuse.kernels.lowering.lower import lower
 from autofuse.kernels.schedule.knobs import canonical, fits_registers
+from autofuse.search.schedules.lessons import CERTAIN, Lessons
 from autofuse.search.schedules.prospects import Stake, next_candidates
 from autofuse.search.schedules.schedule_search import MAX_CANDIDATES, WorkloadSearch, schedule_text
 
@@ -273,3 +274,31 @@ def _renamed(search: WorkloadSearch, number: int, stride: int) -> WorkloadSearch
     workload = replace(search.bound.workload, operators=operators, opset=search.bound.workload.opset + number)
     object.__setattr__(search, "bound", replace(search.bound, workload=workload))
     return search
+
+
+def test_a_narrow_space_has_the_guesses_that_it_can_have_after_the_first(search: Callable[..., WorkloadSearch]) -> None:
+    """The rules' numbers may lie outside of a space: the nearest inside are tried early, and nothing else changes."""
+    wide = search(space={"contraction": {"vectors": (1, 2, 4), "pixels": (4, 6, 7, 8)}})
+    narrow = search(space={"contraction": {"vectors": (3,), "pixels": (5,)}})
+    assert wide.pending == wide.guesses(), "nothing to bring in"
+    asked = narrow.pending
+    assert asked[:1] == narrow.guesses()[:1], "what would be compiled comes first"
+    tried = {str(one["contraction.algorithm"]) for one in asked}
+    assert {str(one["contraction.algorithm"]) for one in wide.guesses()} == tried
+    assert all(one["contraction.vectors"] == 3 for one in asked if "contraction.vectors" in one)
+
+
+def test_a_step_that_paid_elsewhere_is_taken_first_and_expected_to_pay(search: Callable[..., WorkloadSearch]) -> None:
+    lessons = Lessons()
+    first, second = search(), search()
+    for one in (first, second):
+        one.lessons, one.pending = lessons, one.pending[:1]
+        start = one.ask()
+        assert start is not None
+        one.learn(start, 100.0)
+    before = second.peek(3)
+    assert second.expected_part(0.02) == pytest.approx(0.02), "nothing is known"
+    last = second.peek(100)[-1]
+    first.learn(last, 40.0)
+    assert second.peek()[0] == last != before[0]
+    assert second.expected_part(0.02) == pytest.approx((CERTAIN * 0.02 + 0.6) / (CERTAIN + 1))

@@ -23,6 +23,8 @@ EXPLORED = 0.1
 """Part of what the best question promises for its seconds that an explored one promises at least."""
 DOUBT = 0.02
 """Part of the plan's time that a kind of question must have promised before what it gained outweighs the rule."""
+DOUBT_S = 2.0
+"""Seconds that questions of a kind must have taken before what they took outweighs what was expected."""
 FADING = 0.7
 """What a kind promised and gained counts so much less after each further question of it: gains dry up."""
 LEAST, MOST = 0.05, 1.0
@@ -62,7 +64,8 @@ class Question:
 class Account:
     """What one kind of question came to: `asked` times, in `spent_s` seconds, with `gained_us` off the network's time.
 
-    `promised_us`, `paid_us`: what was expected and what came of it, the newest weighing most.
+    `promised_us`, `paid_us`: what was expected and what came of it, the newest weighing most. `planned_s`: seconds that
+    were expected.
     """
 
     asked: int = 0
@@ -70,14 +73,20 @@ class Account:
     gained_us: float = 0.0
     promised_us: float = 0.0
     paid_us: float = 0.0
+    planned_s: float = 0.0
+
+    def pace(self) -> float:
+        """How many times as long as expected questions of this kind took so far; 1 where they took less."""
+        return max(1.0, (DOUBT_S + self.spent_s) / (DOUBT_S + self.planned_s))
 
     def correction(self, plan_us: float) -> float:
         """What an expectation of this kind is multiplied by, for a plan of `plan_us`; 1 as long as nothing is known."""
         doubt_us = DOUBT * plan_us
         return min(MOST, max(LEAST, (doubt_us + self.paid_us) / (doubt_us + self.promised_us)))
 
-    def enter(self, promised_us: float, paid_us: float, seconds: float) -> None:
-        """Takes in one question and its answer."""
+    def enter(self, promised_us: float, paid_us: float, planned_s: float, seconds: float) -> None:
+        """Takes in one question and its answer, with the seconds that were expected and those that it took."""
+        self.planned_s += planned_s
         self.asked, self.spent_s, self.gained_us = self.asked + 1, self.spent_s + seconds, self.gained_us + paid_us
         self.promised_us = FADING * self.promised_us + promised_us
         self.paid_us = FADING * self.paid_us + paid_us
@@ -96,7 +105,8 @@ class Agenda:
 
     def worth(self, question: Question, plan_us: float) -> float:
         """Microseconds a second that a question is expected to gain, after what such questions gained so far."""
-        return question.rate * self.account(question.kind).correction(plan_us)
+        account = self.account(question.kind)
+        return question.rate * account.correction(plan_us) / account.pace()
 
     def choose(self, questions: Iterable[Question], plan_us: float, left_s: float) -> Question | None:
         """The question to ask now; None when there is none, or none is worth the time that is left and none is owed."""
@@ -128,6 +138,6 @@ class Agenda:
         question.ask(budget)
         after_us = plan_us()
         paid_us = max(0.0, before_us - after_us) if before_us is not None and after_us is not None else 0.0
-        self.account(question.kind).enter(question.gain_us, paid_us, budget.now() - started)
+        self.account(question.kind).enter(question.gain_us, paid_us, question.cost_s, budget.now() - started)
         if question.credit:
             self.account(question.credit).paid_us += paid_us

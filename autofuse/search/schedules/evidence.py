@@ -26,6 +26,7 @@ from autofuse.kernels.schedule.knobs import declared_names
 from autofuse.kernels.schedule.transfer import schedule_fault
 from autofuse.kernels.workload.workload import BoundWorkload
 from autofuse.search.schedules.beyond_sums import BeyondSums, Summed, kind_of
+from autofuse.search.schedules.lessons import Lessons
 from autofuse.search.schedules.schedule_search import Schedule, WorkloadSearch, anchor_key, schedule_text
 
 HINTS = 2
@@ -77,6 +78,7 @@ class SearchEvidence:
     anchors: dict[str, dict[str, int | str]] = field(default_factory=dict)
     beyond: BeyondSums = field(default_factory=BeyondSums)
     lowered: dict[str, tuple[FusionPlan, Lowered]] = field(default_factory=dict)
+    lessons: Lessons = field(default_factory=Lessons)
     lowering: Lowering = field(init=False)
     _uses: dict[str, Counter[str]] = field(default_factory=dict)
 
@@ -107,6 +109,7 @@ class SearchEvidence:
             self.seed,
             self.environment.setting.threads,
             self.rates,
+            self.lessons,
         )
         for stored in self.database.measured_schedules(self.environment.setting, bound.workload.key):
             lasting = stored.state in FAILURES and stored.state not in BY_CHANCE

@@ -52,7 +52,7 @@ def next_candidates(
 def _next_saving(search: WorkloadSearch, stakes: Sequence[Stake], issued: int) -> float:
     """Microseconds that one more candidate is expected to save, beyond so many that are asked for already."""
     tried = 1 if issued < len(search.suggested) else len(search.tried) + issued
-    part = saved_by_schedules(tried, 1)
+    part = search.expected_part(saved_by_schedules(tried, 1), issued)
     return max((chance(part * stake.us, stake.behind_us) for stake in stakes), default=0.0)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain, islice, product, zip_longest
 from operator import itemgetter
 from typing import Any
@@ -17,11 +18,12 @@ from autofuse.device.target import Target
 from autofuse.fusion.plan import ScheduleLimits
 from autofuse.graph.model import Graph
 from autofuse.kernels.families.protocol import Values
-from autofuse.kernels.schedule.guesses import first_packed_like, first_schedules
+from autofuse.kernels.schedule.guesses import first_packed_like, first_schedules, narrowed_schedules
 from autofuse.kernels.schedule.knobs import canonical, fits_registers, open_knobs, packing, tile_knobs
 from autofuse.kernels.schedule.limits import keeps, keeps_text, knobs_within
 from autofuse.kernels.schedule.transfer import adapted
 from autofuse.kernels.workload.workload import BoundWorkload, Workload
+from autofuse.search.schedules.lessons import Lessons, Step, step_between, step_kind
 
 MAX_CANDIDATES = 48
 STARTUP_TRIALS = 8
@@ -29,6 +31,8 @@ ASK_ATTEMPTS = 24
 STUDY_EVERY = 3
 """Every third candidate beyond the guesses is the study's; the others are one step from the best."""
 SUGGESTIONS = 2
+UNKNOWN_STEP = 0.02
+"""Part of its time that a step saves of which nothing is known."""
 HOPELESS_AFTER = 8
 """Failed candidates, with no other kind among them, after which a workload is given up."""
 
@@ -82,8 +86,10 @@ class WorkloadSearch:
     build_s: float = 0.0
     limit: int = 0
     rates: CoreRates | None = None
+    lessons: Lessons = field(default_factory=Lessons)
     _guesses: list[dict[str, int | str]] | None = None
     _study: Any = None
+    _near: tuple[str, list[tuple[dict[str, int | str], str, Step]]] | None = None
 
     def __post_init__(self) -> None:
         self._count()
@@ -94,13 +100,19 @@ class WorkloadSearch:
     @classmethod
     def create(
         cls, bound: BoundWorkload, graph: Graph, target: Target, space: Mapping[str, Mapping[str, Values]], seed: int,
-        threads: int = 1, rates: CoreRates | None = None,
+        threads: int = 1, rates: CoreRates | None = None, lessons: Lessons | None = None,
     ) -> WorkloadSearch:  # fmt: skip
         """A search that has tried nothing; its first candidates are the rules' guesses for so many threads."""
         knobs = open_knobs(bound.workload, target, space)
-        search = cls(bound, graph, target, knobs, seed, threads, rates=rates)
-        search.pending = search.guesses()
+        search = cls(bound, graph, target, knobs, seed, threads, rates=rates, lessons=lessons or Lessons())
+        search.pending = search.first_candidates()
         return search
+
+    def first_candidates(self) -> list[dict[str, int | str]]:
+        """What is tried first: what would be compiled, guesses that a narrow space has otherwise, and the others."""
+        guesses = self.guesses()
+        narrowed = narrowed_schedules(self.bound.workload, self.knobs, self.target, self.threads, self.rates)
+        return [*guesses[:1], *(one for one in narrowed if fits_registers(one, self.target)), *guesses[1:]]
 
     def guesses(self) -> list[dict[str, int | str]]:
         """What the rules would try first."""
@@ -112,6 +124,21 @@ class WorkloadSearch:
     def key(self) -> str:
         """Key of the workload."""
         return self.bound.workload.key
+
+    @cached_property
+    def kind(self) -> str:
+        """What it has in common with workloads that take the same steps."""
+        return step_kind(self.bound.workload, _TILED)
+
+    def expected_part(self, rule: float, ahead: int = 0) -> float:
+        """Part of its time that a further candidate is expected to save, where the rule says so much of it: what
+        the step that comes next (or `ahead` of it, so many later) saved elsewhere says more."""
+        if self.best is None:
+            return rule
+        following = self.peek(ahead + 1)
+        if len(following) <= ahead:
+            return rule
+        return self.lessons.expected(step_between(self.kind, self.best, following[ahead]), rule)
 
     @property
     def first_us(self) -> float | None:
@@ -157,6 +184,8 @@ class WorkloadSearch:
             self.failures += 1
             self.failure = self.failure or failure
             return False
+        if self.best is not None and self.best_us is not None and kept != self.best:
+            self.lessons.enter(step_between(self.kind, self.best, kept), self.best_us, time_us)
         if self.best_us is None or time_us < self.best_us:
             self.best_us, self.best = time_us, kept
             return True
@@ -177,8 +206,8 @@ class WorkloadSearch:
         self.knobs = knobs_within(self.knobs, limits)
         self.tried = {text: us for text, us in self.tried.items() if keeps_text(limits, text)}
         self.suggested = [schedule for schedule in self.suggested if keeps(limits, schedule)]
-        self._guesses = self._study = None
-        self.pending = self.guesses()
+        self._guesses = self._study = self._near = None
+        self.pending = self.first_candidates()
         self._count()
         self._choose()
 
@@ -254,11 +283,18 @@ class WorkloadSearch:
         """Untried schedules that differ from the best in one choice: the nearest values of each choice first."""
         if self.best is None:
             return
-        steps = [list(self._steps_along(choice)) for choice in choices(self.knobs)]
-        for nearest in zip_longest(*steps):
-            for schedule in nearest:
-                if schedule is not None and schedule_text(schedule) not in self.tried:
-                    yield schedule
+        here = schedule_text(self.best)
+        if self._near is None or self._near[0] != here:
+            steps = [list(self._steps_along(choice)) for choice in choices(self.knobs)]
+            near = [one for nearest in zip_longest(*steps) for one in nearest if one is not None]
+            self._near = here, [(one, schedule_text(one), step_between(self.kind, self.best, one)) for one in near]
+        untried = [known for known in self._near[1] if known[1] not in self.tried]
+        untried.sort(key=self._promise, reverse=True)  # of equals the nearest first
+        yield from (schedule for schedule, *_ in untried)
+
+    def _promise(self, known: tuple[dict[str, int | str], str, Step]) -> float:
+        """What a step is expected to save."""
+        return self.lessons.expected(known[2], UNKNOWN_STEP)
 
     def _steps_along(self, choice: tuple[str, ...]) -> Iterator[dict[str, int | str]]:
         """Schedules like the best in everything but `choice`; none that does not fit the registers."""
