@@ -150,7 +150,7 @@ class Ladder:
         return self._knobs[workload.key]
 
     @cached_property
-    def _rates(self) -> CoreRates | None:
+    def _rates(self) -> CoreRates:
         return core_rates(self.base, self.environment)
 
     @cached_property

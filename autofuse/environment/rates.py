@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import cache
 
 from autofuse.database.ask.devices import RATES, probed_rates
 from autofuse.database.database import ProfilingDatabase
 from autofuse.device.likeness import DeviceNumbers
-from autofuse.device.profile import DeviceProfile, ProbedRates
+from autofuse.device.profile import DeviceProfile, ProbedRates, load_profile, shipped_profiles
 from autofuse.device.rates import CoreRates
 from autofuse.environment.environment import Environment
 from autofuse.errors import DeviceError
@@ -41,15 +42,25 @@ def machine_rates(base: ProfilingDatabase, environment: Environment) -> dict[str
         return None
 
 
-def core_rates(base: ProfilingDatabase, environment: Environment) -> CoreRates | None:
-    """What is known of one core: of a run here that probed it, else of the device's profile. Nothing is measured."""
+def core_rates(base: ProfilingDatabase, environment: Environment) -> CoreRates:
+    """What is known of one core: of a run here that probed it, else of the device's profile, else of the shipped
+    profile of the same kind of core, else what is usual. Nothing is measured."""
     with base.reading() as sql:
         every = probed_rates(sql)
     device, threads = environment.setting.device, environment.setting.threads
     ours = [every.get((device, threads)), *(rates for (other, _), rates in every.items() if other == device)]
-    profile = environment.profile.rates
+    profile, target = environment.profile.rates, environment.target
     known = (CoreRates.of(rates) for rates in (*ours, profile.model_dump() if profile else None))
-    return next((rates for rates in known if rates is not None), None)
+    found = next((rates for rates in known if rates is not None), None)
+    return found or _shipped_rates().get(target.mcpu) or CoreRates.usual(target.lanes)
+
+
+@cache
+def _shipped_rates() -> Mapping[str, CoreRates]:
+    """What was probed of the cores of shipped profiles, by LLVM's name of the core."""
+    profiles = (load_profile(path) for path in shipped_profiles().values())
+    probed = {one.mcpu: CoreRates.of(one.rates.model_dump()) for one in profiles if one.rates is not None}
+    return {core: rates for core, rates in probed.items() if rates is not None}
 
 
 def with_rates(profile: DeviceProfile) -> DeviceProfile:

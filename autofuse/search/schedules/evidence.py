@@ -138,8 +138,8 @@ class SearchEvidence:
                 search.hint(schedule)
 
     @cached_property
-    def rates(self) -> CoreRates | None:
-        """How fast a core of the device is, where that was probed."""
+    def rates(self) -> CoreRates:
+        """How fast a core of the device is, as far as that is known."""
         return core_rates(self.database, self.environment)
 
     @cached_property
