@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -102,14 +102,18 @@ def exports(description: Description) -> str:
 
 def network(description: Description, programs: Sequence[Tables]) -> str:
     """The tables of a network."""
-    parts = ['#include "runtime.h"\n', _shapes_text(description, programs), _kernels_text(programs)]
+    kernels = {symbol: number for number, symbol in enumerate(dict.fromkeys(_symbols(programs)))}
+    extents = _Extents()
+    parts = ['#include "runtime.h"\n', _shapes_text(description), _kernels_text(kernels)]
     both = [*enumerate(zip(description.shapes, programs, strict=True))]
-    parts += [_program_text(number, shapes, tables) for number, (shapes, tables) in both]
+    parts += [_program_text(number, shapes, tables, kernels, extents) for number, (shapes, tables) in both]
+    parts.append(_table("int64_t", "extents", [str(extent) for extent in extents.all]))
     entries = [_entry(number, shapes, tables) for number, (shapes, tables) in both]
     parts.append(_table("af_program", "programs", entries))
     features = [*map(_text, description.cpu_features), "NULL"]
     parts.append(_table("char *const", "features", features))
-    parts.append(f"const af_network AF(network) = {{{len(programs)}, {description.threads}, programs, features}};\n")
+    tables_of_all = "programs, kernels, extents, features"
+    parts.append(f"const af_network AF(network) = {{{len(programs)}, {description.threads}, {tables_of_all}}};\n")
     return "\n".join(parts)
 
 
@@ -131,26 +135,45 @@ def weights(description: Description, file: Path) -> str:
     )
 
 
-def _shapes_text(description: Description, programs: Sequence[Tables]) -> str:
-    found = {row.shape for tables in programs for row in tables.rows}
-    found |= {spec.shape for shapes in description.shapes for spec in (*shapes.inputs, *shapes.outputs)}
+class _Extents:
+    """The extents of all shapes of rows, each shape once."""
+
+    def __init__(self) -> None:
+        self.all: list[int] = []
+        self._first: dict[tuple[int, ...], int] = {}
+
+    def first(self, shape: tuple[int, ...]) -> int:
+        """Where a shape begins among them."""
+        if shape not in self._first:
+            self._first[shape] = len(self.all)
+            self.all += shape
+        return self._first[shape]
+
+
+def _shapes_text(description: Description) -> str:
+    """The shapes that callers are told."""
+    found = {spec.shape for shapes in description.shapes for spec in (*shapes.inputs, *shapes.outputs)}
     lines = [f"static const int64_t {_shape(s)}[] = {{{', '.join(map(str, s)) or '1'}}};" for s in sorted(found)]
     return "\n".join(lines) + "\n"
 
 
-def _kernels_text(programs: Sequence[Tables]) -> str:
-    symbols = dict.fromkeys(symbol for tables in programs for symbol, _ in tables.steps)
-    return "".join(f"int __tvm_ffi_{symbol}(void *, af_value *, int32_t, af_value *);\n" for symbol in symbols)
+def _symbols(programs: Sequence[Tables]) -> Iterator[str]:
+    return (symbol for tables in programs for symbol, _ in tables.steps)
 
 
-def _program_text(number: int, shapes: Shapes, tables: Tables) -> str:
+def _kernels_text(kernels: Iterable[str]) -> str:
+    own = "".join(f"int __tvm_ffi_{symbol}(void *, af_value *, int32_t, af_value *);\n" for symbol in kernels)
+    return own + "\n" + _table("af_kernel", "kernels", [f"__tvm_ffi_{symbol}" for symbol in kernels])
+
+
+def _program_text(number: int, shapes: Shapes, tables: Tables, kernels: Mapping[str, int], extents: _Extents) -> str:
     values = [str(row) for _, arguments in tables.steps for row in arguments]
     steps, first = [], 0
     for symbol, arguments in tables.steps:
-        steps.append(f"{{__tvm_ffi_{symbol}, {first}, {len(arguments)}}}")
+        steps.append(f"{{{kernels[symbol]}, {first}, {len(arguments)}}}")
         first += len(arguments)
     rows = [
-        f"{{{row.place}, {len(row.shape)}, {_code(row.dtype)}, {row.offset}, {_shape(row.shape)}}}"
+        f"{{{row.place}, {len(row.shape)}, {_code(row.dtype)}, {extents.first(row.shape)}, {row.offset}}}"
         for row in tables.rows
     ]
     copies = [f"{{{output}, {place}, {offset}}}" for output, place, offset in tables.copies]

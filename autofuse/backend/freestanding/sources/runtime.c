@@ -16,7 +16,8 @@ static void bind(AF(session) *session) {
     void *data = row->place == AF_ARENA ? session->arena + row->offset : NULL;
     if (row->place == AF_KEPT) data = session->kept + row->offset;
     if (row->place == AF_WEIGHTS) data = (void *)(AF(weights) + row->offset); /* kernels only read them */
-    session->tensors[i] = (af_tensor){data, DEVICE_CPU, 0, row->rank, row->code, row->bits, 1, row->shape, NULL, 0};
+    const int64_t *shape = AF(network).extent + row->shape;
+    session->tensors[i] = (af_tensor){data, DEVICE_CPU, 0, row->rank, row->code, row->bits, 1, shape, NULL, 0};
   }
   for (uint32_t i = 0; i < p->values; i++)
     session->values[i] = (af_value){.kind = KIND_TENSOR, .as = {.pointer = &session->tensors[p->value[i]]}};
@@ -126,7 +127,8 @@ static int compute(AF(session) *session) {
   af_current = session->pool.thread;
   for (; step < end; step++) {
     af_value result = {0};
-    if (step->kernel(NULL, session->values + step->first, (int32_t)step->count, &result)) break;
+    af_kernel kernel = AF(network).kernel[step->kernel];
+    if (kernel(NULL, session->values + step->first, (int32_t)step->count, &result)) break;
   }
   af_current = before;
   if (step == end) return AF(OK);

@@ -34,19 +34,17 @@ typedef int (*af_kernel)(void *self, af_value *arguments, int32_t count, af_valu
 typedef enum { AF_ARENA, AF_WEIGHTS, AF_INPUT, AF_OUTPUT, AF_KEPT } af_place;
 
 /* A tensor of a program. `offset`: bytes into the arena, the weights, or what a session keeps between calls; of an input
-   or output, its number. `shape`: that at the largest size, where a size is open. */
+   or output, its number. `place`: an af_place. `shape`: where that at the largest size begins among the network's `extent`.
+   Numbers, not pointers: the loader has nothing to do for them. */
 typedef struct {
-  af_place place;
-  int32_t rank;
-  uint8_t code, bits;
+  uint8_t place, rank, code, bits;
+  uint32_t shape;
   uint64_t offset;
-  const int64_t *shape;
 } af_row;
 
-/* A call of a kernel on the arguments from `first` on. */
+/* A call of a kernel, by its number, on the arguments from `first` on. */
 typedef struct {
-  af_kernel kernel;
-  uint32_t first, count;
+  uint32_t kernel, first, count;
 } af_step;
 
 /* An output that holds what lies elsewhere: in an input, a weight, another output. */
@@ -97,10 +95,13 @@ typedef struct {
   uint64_t kept_bytes;
 } af_program;
 
-/* `features`: what the code wants of the CPU, in LLVM's spelling, up to a NULL. */
+/* `kernel`: those of all programs. `extent`: of the shapes of all rows. `features`: what the code wants of the CPU, in
+   LLVM's spelling, up to a NULL. */
 typedef struct {
   int programs, threads;
   const af_program *program;
+  const af_kernel *kernel;
+  const int64_t *extent;
   const char *const *features;
 } af_network;
 
