@@ -30,6 +30,10 @@ EMITTERS: Mapping[str, type[WindowedEmitter]] = {
 SPLINTER = 2
 """Part of a vector that a row of pixels fills at least (Zen 5, 16 lanes: rows of 7 take a third longer turned)."""
 
+TURNED, WIDE = 4, 16
+"""Vectors side by side with the lanes over pixels, and lanes from which so many come first; eight, which are best with
+the lanes over channels, were not measured there."""
+
 
 class Windowed(Family):
     """Depthwise convolution, max and average pooling."""
@@ -93,7 +97,10 @@ class Windowed(Family):
         filled = all(nest.space[-1] * SPLINTER >= case.target.lanes for nest in nests)
         turned = any(operator.op_type == "Transpose" for operator in case.workload.operators)
         place = 0 if filled and not turned else 1
-        return [*found[:place], case.default | {algorithm: "pixel_lanes"}, *found[place:]]
+        pixels = self.full("pixels")
+        wide = case.target.lanes >= WIDE and TURNED in case.knobs.get(pixels, ())
+        tile: Guess = {pixels: TURNED} if wide else {}
+        return [*found[:place], case.default | tile | {algorithm: "pixel_lanes"}, *found[place:]]
 
     def emit(self, scope: Scope, unit: Unit, schedule: Schedule) -> None:
         """See Family."""
