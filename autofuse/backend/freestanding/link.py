@@ -14,7 +14,9 @@ RUNTIME = tuple(source.SOURCES / name for name in ("runtime.c", "sizes.c", "work
 THREADS = source.SOURCES / "threads.c"
 OPEN_SIZES = source.SOURCES / "open.c"
 """The functions of a library with open sizes."""
-_OPTIONS = ("-std=gnu11", "-O2", "-fPIC", "-pthread", "-Wall", "-I.", f"-I{source.SOURCES}")
+_OPTIONS = (
+    "-std=gnu11", "-O2", "-fno-asynchronous-unwind-tables", "-fPIC", "-pthread", "-Wall", "-I.", f"-I{source.SOURCES}",
+)  # fmt: skip
 _SHARED = (
     "-shared", "-nostartfiles", "-pthread", "-Wl,-s", "-Wl,--gc-sections", "-Wl,--as-needed", "-Wl,-z,defs",
     "-Wl,-z,noexecstack", "-Wl,--build-id=none", "-Wl,--version-script=exports.map",
