@@ -212,7 +212,7 @@ def test_copies_of_inputs_lie_in_the_same_memory_and_results_elsewhere(tmp_path:
         np.testing.assert_array_equal(f, x.reshape(-1))
         np.testing.assert_array_equal(y, np.maximum(x, 0))
     (kept,) = library._mine.kept
-    ((copy, _),) = kept.values()
+    ((copy, *_),) = kept.values()
     np.testing.assert_array_equal(copy, calls[-1])
 
 

@@ -113,7 +113,7 @@ TWO_CORES = pytest.mark.skipif(available_cores() < 2, reason="one core builds or
 
 def test_a_time_that_settles_something_may_take_longer(target, rogues, ask, tmp_path):
     """No slice is good, so both candidates are timed until their time is over."""
-    policy = SamplingPolicy(cap_s=0.2, waited_limit=-1.0)
+    policy = SamplingPolicy(cap_s=0.2, waited_limit=-1.0, patient=True)
     took_s = []
     with LocalRunner(target, workers=1, policy=policy, lock=tmp_path / "lock", **rogues) as runner:
         for request in (ask(mark="a"), ask(mark="b", undisturbed=True)):

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from autofuse import api
-from autofuse.backend.compile import function, grid_program, objects, open_program
+from autofuse.backend.compile import function, objects
+from autofuse.backend.compile.open_sizes import grid_program, open_program
 from tests.compiler.open_sizes.models import PERCEPTRON, PERCEPTRON_WEIGHTS, weight, write
 
 IMAGES = """
