@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from autofuse.measure.checking.tolerance import compare, poisoned
+from autofuse.measure.checking.tolerance import Verdict, compare, poisoned
 
 DTYPES = ["float16", "float32", "float64", "int8", "uint8", "int32", "int64", "bool"]
 
@@ -144,3 +144,11 @@ def test_numbers_behind_an_ambiguous_rounding_may_be_a_level_off_in_few_elements
 def test_what_was_never_written_is_wrong_even_behind_an_ambiguous_rounding(dtype):
     expected = np.arange(64).astype(dtype)
     assert not compare(poisoned(expected), expected, ambiguous=True).ok
+
+
+def test_an_error_below_the_normal_numbers_does_not_count_where_kernels_write_0_there() -> None:
+    tiny = np.array([1e-39, -2e-41], np.float32)
+    assert compare(np.zeros_like(tiny), tiny) == Verdict(0.0, True)
+    assert not compare(np.zeros_like(tiny), np.array([1e-37, 0.0], np.float32)).ok
+    assert not compare(np.full_like(tiny, np.nan), tiny).ok
+    assert not compare(np.zeros(2, np.float16), np.array([5e-6, 1e-6], np.float16)).ok
