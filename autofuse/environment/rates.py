@@ -16,22 +16,27 @@ from autofuse.errors import DeviceError
 from autofuse.measure.machine import probe_machine
 from autofuse.measure.remote.remote_rates import probe_device
 
-__all__ = ["RATES", "Neighbours", "core_rates", "machine_rates", "with_rates"]
+__all__ = ["RATES", "Neighbours", "core_rates", "known_rates", "machine_rates", "with_rates"]
 
 
-def machine_rates(base: ProfilingDatabase, environment: Environment) -> dict[str, object] | None:
+def known_rates(base: ProfilingDatabase, environment: Environment) -> dict[str, object]:
     """What arithmetic, memory and a dispatch take, see `autofuse.measure.machine.MachineRates`.
 
-    Those of the newest run here that has them, else of the device's profile, else probed now on the device itself, in a
-    few seconds; None where that fails.
+    Those of the newest run here that has them, else of the device's profile; none where nobody probed it.
     """
     threads, profile = environment.setting.threads, environment.profile
     with base.reading() as sql:
         found = probed_rates(sql).get((environment.setting.device, threads))
-    if found:
+    if not found and profile.rates is not None and profile.rates.threads == threads:
+        found = profile.rates.model_dump()
+    return found or {}
+
+
+def machine_rates(base: ProfilingDatabase, environment: Environment) -> dict[str, object] | None:
+    """`known_rates`, or else what is probed now on the device itself, in a few seconds; None where that fails."""
+    if found := known_rates(base, environment):
         return found
-    if profile.rates is not None and profile.rates.threads == threads:
-        return profile.rates.model_dump()
+    threads, profile = environment.setting.threads, environment.profile
     address, cpus, l3_bytes = environment.device.address, profile.pinning, profile.caches.l3_kib << 10
     try:
         if address is None:

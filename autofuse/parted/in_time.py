@@ -4,12 +4,11 @@ segments get of the time."""
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autofuse.parted.together import race_seconds
-from autofuse.search.budget.budget import Budget, crowding, now
+from autofuse.search.budget.budget import Budget, now
 from autofuse.search.budget.time_budget import CHECK_S, FINALE_SHARE, KERNEL_S, LINK_S
 from autofuse.search.progress import TuneResult
 from autofuse.segments.choice import Piece
@@ -31,11 +30,6 @@ Searched = tuple[Piece, TuneResult]
 """A segment that was searched, and what it came to."""
 
 
-def total_worked() -> float:
-    """Seconds for which this process and those that it waited for had a processor."""
-    return sum(os.times()[:4])
-
-
 @dataclass(frozen=True)
 class Ending:
     """The end of a search of a model in parts. `budget_s`: of all (None: without an end), begun at `since` (of the
@@ -45,13 +39,6 @@ class Ending:
     budget_s: float | None
     since: float
     crowding: float = 1.0
-
-    @classmethod
-    def of(
-        cls, pieces: Sequence[Piece], budget_s: float | None, since: float, wall_s: float, worked_s: float
-    ) -> Ending:
-        """That of a search whose model was read in `wall_s` seconds, in which processes worked for `worked_s`."""
-        return cls(pieces, budget_s, since, crowding(wall_s, worked_s))
 
     @property
     def race_s(self) -> float:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from autofuse.environment.place import Place
 from autofuse.errors import UncoveredError
-from autofuse.parted.in_time import Ending, Searched, total_worked
+from autofuse.parted.in_time import Ending, Searched
 from autofuse.parted.race import raced_whole
 from autofuse.parted.together import require_segments, result_of_all
+from autofuse.search.budget.budget import crowding, total_worked
 from autofuse.search.progress import SearchRequest, TuneResult
 from autofuse.search.tune import tune
 from autofuse.segments.choice import Choice
@@ -28,9 +29,9 @@ def tune_parts(model: Path, place: Place, error: UncoveredError, request: Search
     """
     began, worked_s = time.monotonic(), total_worked()
     choice, budget_s = parts_of(model, request.given, error), request.budget_s
-    wall_s, worked_s = time.monotonic() - began, total_worked() - worked_s
+    crowded = crowding(time.monotonic() - began, total_worked() - worked_s)
     require_segments(model, choice)
-    ending = Ending.of(choice.all_segments, budget_s, since, wall_s, worked_s)
+    ending = Ending(choice.all_segments, budget_s, since, crowded)
     with scratch_folder() as folder:
         searched, left_out = _segments(choice, place, request, folder, f"{file_title(model)}-segment", ending)
         in_time = ending.race(searched)

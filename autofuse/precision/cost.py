@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import hypot
 
-from autofuse.database.ask.devices import probed_rates
 from autofuse.database.database import ProfilingDatabase
 from autofuse.device.target import Target
 from autofuse.environment.environment import Environment
 from autofuse.environment.plan_evidence import known_pieces, lowered_plans
+from autofuse.environment.rates import known_rates
 from autofuse.fusion.evidence import LAUNCH_US, GroupTime
 from autofuse.fusion.plan import NO_LIMITS, FusionPlan
 from autofuse.fusion.planner.baselines import default_plan
@@ -102,7 +102,7 @@ class Costs:
 
     def __init__(self, sites: Sites, base: ProfilingDatabase, environment: Environment) -> None:
         self._sites, self._base, self._environment = sites, base, environment
-        probed = _probed(base, environment)
+        probed = known_rates(base, environment)
         self._rates = _rates(probed, environment)
         target = environment.target
         ways = {INT8: multipliers(target), BF16: bfloat16_multipliers(target)}
@@ -220,16 +220,6 @@ def _origin(name: str) -> str:
 def _loaded(graph: Graph) -> Graph:
     """A graph as it is read from a file: with its narrow products."""
     return from_model(to_model(graph), graph.name)
-
-
-def _probed(base: ProfilingDatabase, environment: Environment) -> Mapping[str, object]:
-    """The rates of the place as a run or the profile has them; none where nobody probed it."""
-    threads, profile = environment.setting.threads, environment.profile
-    with base.reading() as sql:
-        found: Mapping[str, object] | None = probed_rates(sql).get((environment.setting.device, threads))
-    if not found and profile.rates is not None and profile.rates.threads == threads:
-        found = profile.rates.model_dump()
-    return found or {}
 
 
 def _rates(probed: Mapping[str, object], environment: Environment) -> tuple[float, float]:

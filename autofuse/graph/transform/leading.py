@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from autofuse.graph.model import AttributeValue, Graph, Operator, Tensor
 from autofuse.graph.transform.open_sizes.attention import ELEMENTWISE, VIEWS
-from autofuse.graph.transform.open_sizes.open_graph import OpenGraph, refused, refused_grid
+from autofuse.graph.transform.open_sizes.open_graph import OpenGraph, constant_integers, refused, refused_grid
 
 Attributes = Mapping[str, AttributeValue]
 
@@ -162,14 +162,25 @@ class _Leading:
                 target = self.constant(f"{name}.shape", np.array(self.shape(name), np.int64))
                 self.operators.append(Operator(f"{name}.reshape", "Reshape", (self.fronts[name], target), (name,)))
 
-    def integers(self, operator: Operator, place: int, attribute: str = "") -> tuple[int, ...] | None:
-        """The values of a constant input, or of an attribute; None where there are none."""
-        if place < len(operator.inputs) and operator.inputs[place]:
-            name = operator.inputs[place]
-            array = None if self.opened.has(name) or name in self.opened.targets else self.constants.get(name)
-            return None if array is None else tuple(np.asarray(array).reshape(-1).tolist())
-        value = operator.attributes.get(attribute)
-        return tuple(int(item) for item in value) if isinstance(value, tuple) else None
+    def view(self, operator: Operator, read: str, extents: Sequence[int], place: _Place) -> None:
+        """An operator whose result is a tensor in another shape: with the size in front, `extents` behind it."""
+        target = np.array((self.size, *extents), np.int64)
+        constant = self.constant(f"{operator.outputs[0]}@front.target", target)
+        view = Operator(operator.name, "Reshape", operator.inputs, operator.outputs)
+        self.make(view, (read, constant), [place], {})
+
+    def integers(self, operator: Operator, place: int) -> tuple[int, ...] | None:
+        """The values of a constant input that are the same at all sizes; None where there are none."""
+        name = operator.inputs[place] if place < len(operator.inputs) else ""
+        if self.opened.has(name) or name in self.opened.targets:
+            return None
+        return constant_integers(self.given, operator, place)
+
+    def along(self, operator: Operator, default: int = 0) -> int:
+        """The number of the axis of the first input that an operator goes along."""
+        axis = operator.attributes.get("axis", default)
+        assert isinstance(axis, int)
+        return axis % len(self.shape(operator.inputs[0]))
 
     def axis(self, name: str, axis: int) -> int:
         """The number of an axis, which is not the size's own, where that is in front."""
@@ -190,10 +201,7 @@ def _view(leading: _Leading, operator: Operator) -> None:
         leading.refuse(operator, False)
         return
     kept = [found.kept] if found.kept > 1 else []
-    target = (leading.size, *shape[: found.axis], *kept, *shape[found.axis + 1 :])
-    constant = leading.constant(f"{made}@front.target", np.array(target, np.int64))
-    view = Operator(operator.name, "Reshape", operator.inputs, operator.outputs)
-    leading.make(view, (leading.front(read), constant), [found], {})
+    leading.view(operator, leading.front(read), (*shape[: found.axis], *kept, *shape[found.axis + 1 :]), found)
 
 
 def _transpose(leading: _Leading, operator: Operator) -> None:
@@ -205,10 +213,7 @@ def _transpose(leading: _Leading, operator: Operator) -> None:
     axes = leading.axes(read)
     turned = (0, *(1 + axes.index(axis) for axis in numbers if axis in axes))
     if turned == tuple(range(len(turned))):
-        shape = np.array((leading.size, *leading.behind(read)), np.int64)
-        target = leading.constant(f"{operator.outputs[0]}@front.target", shape)
-        view = Operator(operator.name, "Reshape", operator.inputs, operator.outputs)
-        leading.make(view, (leading.front(read), target), [found], {})
+        leading.view(operator, leading.front(read), leading.behind(read), found)
         return
     leading.make(operator, (leading.front(read),), [found], {"perm": turned})
 
@@ -269,9 +274,7 @@ def _gemm(leading: _Leading, operator: Operator) -> None:
     inputs = (flat, *operator.inputs[1:])
     leading.operators.append(replace(operator, name=f"{operator.name}@rows", inputs=inputs, outputs=(product,)))
     kept = (place.kept,) if place.kept > 1 else ()
-    target = leading.constant(f"{made}@front.target", np.array((leading.size, *kept, width), np.int64))
-    view = Operator(operator.name, "Reshape", operator.inputs, operator.outputs)
-    leading.make(view, (product, target), [place], {})
+    leading.view(operator, product, (*kept, width), place)
 
 
 def _along(default: int) -> Callable[[_Leading, Operator], None]:
@@ -279,9 +282,7 @@ def _along(default: int) -> Callable[[_Leading, Operator], None]:
 
     def rule(leading: _Leading, operator: Operator) -> None:
         read, place = operator.inputs[0], leading.places.get(operator.inputs[0])
-        axis = operator.attributes.get("axis", default)
-        assert isinstance(axis, int)
-        axis %= len(leading.shape(read))
+        axis = leading.along(operator, default)
         single = operator.op_type == "LayerNormalization" or leading.given.opset >= 13
         others = any(name in leading.places for name in operator.inputs[1:])
         leading.refuse(operator, place is not None and single and not others)
@@ -296,9 +297,7 @@ def _along(default: int) -> Callable[[_Leading, Operator], None]:
 
 
 def _concat(leading: _Leading, operator: Operator) -> None:
-    read, axis = operator.inputs[0], operator.attributes.get("axis", 0)
-    assert isinstance(axis, int)
-    axis %= len(leading.shape(read))
+    read, axis = operator.inputs[0], leading.along(operator)
     places = {leading.places.get(name) for name in operator.inputs}
     place = leading.places.get(read)
     leading.refuse(operator, place is not None and len(places) == 1 and axis != place.axis)
@@ -309,9 +308,7 @@ def _concat(leading: _Leading, operator: Operator) -> None:
 
 def _split(leading: _Leading, operator: Operator) -> None:
     read, place = operator.inputs[0], leading.places.get(operator.inputs[0])
-    axis = operator.attributes.get("axis", 0)
-    assert isinstance(axis, int)
-    axis %= len(leading.shape(read))
+    axis = leading.along(operator)
     leading.refuse(operator, place is not None and axis != place.axis and all(operator.outputs))
     assert place is not None
     inputs = (leading.front(read), *operator.inputs[1:])
@@ -333,10 +330,8 @@ def _slice(leading: _Leading, operator: Operator) -> None:
 
 
 def _gather(leading: _Leading, operator: Operator) -> None:
-    (read, indices), axis = operator.inputs, operator.attributes.get("axis", 0)
+    (read, indices), axis = operator.inputs, leading.along(operator)
     place = leading.places.get(read)
-    assert isinstance(axis, int)
-    axis %= len(leading.shape(read))
     leading.refuse(operator, place is not None and indices not in leading.places and axis != place.axis)
     assert place is not None
     moved = place.axis if place.axis < axis else place.axis - 1 + len(leading.shape(indices))

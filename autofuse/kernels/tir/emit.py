@@ -30,6 +30,11 @@ Each multiplies its work by two at least, one that is compared by eight.
 A sigmoid needs five, Mish seven.
 """
 
+FIRST_CACHE, SECOND_CACHE = 3, 2
+"""Arguments of LLVM's prefetch: into all caches, or all but the first."""
+_READ, _DATA = 0, 1
+"""And for reading, of data."""
+
 MOST_STORES = 6_000
 """Statements that write, of one kernel. TVM's passes take more than their share of time for long code: 1.5 s of
 processor time for 350 of them, over 200 s for 28,000."""
@@ -266,6 +271,11 @@ class Emitter:
         """Writes `value` to a flat buffer."""
         self._count()
         builder.buffer_store(buffer, value, [self.simplify(offset)])
+
+    def prefetch(self, buffer: Any, offset: Expr, cache: int) -> None:
+        """Asks for the line of an element ahead, into `FIRST_CACHE` or `SECOND_CACHE`."""
+        address = tirx.address_of(buffer[offset])
+        builder.evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", address, _READ, cache, _DATA))
 
     def vector_at(self, buffer: Any, offset: Expr, lanes: int) -> Expr:
         """So many neighbours of a flat buffer, as one value; outside of vector loops."""

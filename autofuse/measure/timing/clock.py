@@ -28,14 +28,13 @@ CALIBRATION_PROBES = 60
 class Clock:
     """Speed of the cores, as a part of what they reach in this session.
 
-    `probe` runs the loop once and returns its wall seconds. `full_s`: seconds of a probe at full clock as an earlier
-    process of the session knew them (0: nobody has), so that a new one need not learn them.
+    `probe` runs the loop once and returns its wall seconds.
     """
 
-    def __init__(self, probe: Callable[[], float], full_s: float = 0.0) -> None:
+    def __init__(self, probe: Callable[[], float]) -> None:
         self._probe = probe
         self._first: list[float] = []
-        self._full_s = full_s
+        self._full_s = 0.0
 
     @property
     def full_s(self) -> float:
@@ -43,7 +42,7 @@ class Clock:
         return self._full_s
 
     def inherit(self, full_s: float) -> None:
-        """Take over what another process knows of full clock (0: nothing)."""
+        """Take over what another process of the session knows of full clock (0: nothing), in place of learning it."""
         self._full_s = full_s or self._full_s
 
     def _learn(self, seconds: float) -> None:

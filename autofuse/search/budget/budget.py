@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,6 +26,11 @@ DOUBT_S = 0.2
 def worked() -> float:
     """Seconds for which this thread had a processor."""
     return time.thread_time()
+
+
+def total_worked() -> float:
+    """Seconds for which this process and those that it waited for had a processor."""
+    return sum(os.times()[:4])
 
 
 def crowding(wall_s: float, worked_s: float) -> float:

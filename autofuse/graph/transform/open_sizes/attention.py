@@ -10,11 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-import numpy as np
-
 from autofuse.graph.mapping import POINTWISE, names
 from autofuse.graph.model import Graph, Operator
-from autofuse.graph.transform.open_sizes.open_graph import OpenGraph, refused
+from autofuse.graph.transform.open_sizes.open_graph import OpenGraph, constant_integers, refused
 
 VIEWS = names("Flatten Identity Reshape Squeeze Unsqueeze")
 ELEMENTWISE = POINTWISE - names("BiasGelu BitCast CastLike FastGelu Identity SwiGLU") | names("PRelu")
@@ -179,7 +177,7 @@ class _Finder:
         return runs
 
     def _from_the_start(self, operator: Operator) -> bool:
-        starts, axes, steps = (self._integers(operator, place) for place in (1, 3, 4))
+        starts, axes, steps = (constant_integers(self.graph, operator, place) for place in (1, 3, 4))
         if starts is None or (len(operator.inputs) > 3 and operator.inputs[3] and axes is None):
             return False
         axes = axes or tuple(range(len(starts)))
@@ -188,11 +186,6 @@ class _Finder:
             return False
         cuts = zip(axes, starts, steps or (1,) * len(starts), strict=True)
         return all((start, step) == (0, 1) for axis, start, step in cuts if factors[axis])
-
-    def _integers(self, operator: Operator, place: int) -> tuple[int, ...] | None:
-        name = operator.inputs[place] if place < len(operator.inputs) else ""
-        array = self.graph.constants.get(name)
-        return None if array is None else tuple(np.asarray(array).reshape(-1).tolist())
 
     def _after(self, product: Operator) -> tuple[tuple[str, ...], str]:
         """Takes what moves the result of a product until it stands in rows."""

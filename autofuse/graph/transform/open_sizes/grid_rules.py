@@ -10,14 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
-
 from autofuse.errors import InputError
 from autofuse.graph.mapping import names
 from autofuse.graph.model import Operator
 from autofuse.graph.transform.open_sizes.attention import VIEWS
 from autofuse.graph.transform.open_sizes.grid_graph import GridGraph
 from autofuse.graph.transform.open_sizes.grid_windows import Look, look_of
+from autofuse.graph.transform.open_sizes.open_graph import constant_integers
 from autofuse.graph.transform.open_sizes.rows import keeps_rows
 
 _OVER_ALL = names("GlobalAveragePool GlobalMaxPool ReduceMax ReduceMean ReduceSum")
@@ -134,8 +133,7 @@ def _axes(opened: GridGraph, operator: Operator, rank: int) -> set[int]:
         return set(range(2, rank))
     given: object = operator.attributes.get("axes")
     if len(operator.inputs) > 1 and operator.inputs[1]:
-        array = opened.graph.constants.get(operator.inputs[1])
-        given = None if array is None else tuple(np.asarray(array).reshape(-1).tolist())
+        given = constant_integers(opened.graph, operator, 1)
     return {int(axis) % rank for axis in given} if isinstance(given, tuple) else set()
 
 

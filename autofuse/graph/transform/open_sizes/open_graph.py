@@ -293,6 +293,13 @@ def _factors(
     return tuple(factors), tuple(beyond)
 
 
+def constant_integers(graph: Graph, operator: Operator, place: int) -> tuple[int, ...] | None:
+    """The values of a constant input; None where there are none."""
+    name = operator.inputs[place] if place < len(operator.inputs) else ""
+    array = graph.constants.get(name)
+    return None if array is None else tuple(np.asarray(array).reshape(-1).tolist())
+
+
 def _is_cut(graph: Graph, tensor: Tensor) -> bool:
     """Whether a Slice makes a tensor, which then may be shorter than the open size says."""
     maker = graph.producers.get(tensor.name)

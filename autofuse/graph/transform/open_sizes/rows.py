@@ -10,13 +10,11 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from math import prod
 
-import numpy as np
-
 from autofuse.graph.mapping import names
 from autofuse.graph.model import AttributeValue, Operator
 from autofuse.graph.own.bfloat16 import is_of_bfloat16, is_round, plain
 from autofuse.graph.transform.open_sizes.attention import ELEMENTWISE, VIEWS, Attention, appends, attentions
-from autofuse.graph.transform.open_sizes.open_graph import OpenAxis, OpenGraph, refused, refused_grid
+from autofuse.graph.transform.open_sizes.open_graph import OpenAxis, OpenGraph, constant_integers, refused, refused_grid
 from autofuse.graph.transform.open_sizes.shifts import Shift, shifts
 
 _WINDOWS = names(
@@ -74,8 +72,7 @@ class _Case:
     def integers(self, place: int, name: str) -> tuple[int, ...] | None:
         """The values of a constant input, or of the attribute `name`; None where there are none."""
         if place < len(self.operator.inputs) and self.operator.inputs[place]:
-            array = self.opened.graph.constants.get(self.operator.inputs[place])
-            return None if array is None else tuple(np.asarray(array).reshape(-1).tolist())
+            return constant_integers(self.opened.graph, self.operator, place)
         value = self.operator.attributes.get(name)
         return tuple(int(item) for item in value) if isinstance(value, tuple) else None
 

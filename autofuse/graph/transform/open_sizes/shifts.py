@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autofuse.graph.model import Operator
-from autofuse.graph.transform.open_sizes.open_graph import OpenGraph
+from autofuse.graph.transform.open_sizes.open_graph import OpenGraph, constant_integers
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,9 @@ def _shift(opened: OpenGraph, pad: Operator) -> Shift | None:
 
 def _cut_in_front(opened: OpenGraph, cut: Operator, along: int) -> int | None:
     """How many rows a Slice leaves out at the beginning, of rows alone and one by one; None where it is no such."""
-    starts, ends = (_integers(opened, cut, place) for place in (1, 2))
+    starts, ends = (constant_integers(opened.graph, cut, place) for place in (1, 2))
     rank = len(opened.graph.tensors[cut.inputs[0]].shape)
-    axes, steps = _integers(opened, cut, 3), _integers(opened, cut, 4)
+    axes, steps = constant_integers(opened.graph, cut, 3), constant_integers(opened.graph, cut, 4)
     if starts is None or ends is None or axes is None or len(starts) != 1 or steps not in (None, (1,)):
         return None
     if tuple(axis % rank for axis in axes) != (along,) or starts[0] < 0 or cut.inputs[1] in opened.targets:
@@ -70,10 +70,10 @@ def _cut_in_front(opened: OpenGraph, cut: Operator, along: int) -> int | None:
 
 def _added(opened: OpenGraph, pad: Operator, along: int) -> tuple[int, int] | None:
     """How many rows a Pad puts in front and behind; None where it does not put constant rows there, or more."""
-    rank, pads = len(opened.graph.tensors[pad.inputs[0]].shape), _integers(opened, pad, 1)
+    rank, pads = len(opened.graph.tensors[pad.inputs[0]].shape), constant_integers(opened.graph, pad, 1)
     if pad.attributes.get("mode", "constant") != "constant" or pads is None or pad.inputs[1] in opened.targets:
         return None
-    axes = _integers(opened, pad, 3) or tuple(range(rank))
+    axes = constant_integers(opened.graph, pad, 3) or tuple(range(rank))
     given = {axis % rank: (pads[n], pads[n + len(axes)]) for n, axis in enumerate(axes)}
     before, behind = given.pop(along, (0, 0))
     if before < 0 or behind < 0 or any(map(any, given.values())):
@@ -89,9 +89,3 @@ def _value(opened: OpenGraph, pad: Operator) -> float | None:
         return 0.0
     array = opened.graph.constants.get(pad.inputs[2])
     return None if array is None else float(np.asarray(array).reshape(-1)[0])
-
-
-def _integers(opened: OpenGraph, operator: Operator, place: int) -> tuple[int, ...] | None:
-    name = operator.inputs[place] if place < len(operator.inputs) else ""
-    array = opened.graph.constants.get(name)
-    return None if array is None else tuple(np.asarray(array).reshape(-1).tolist())

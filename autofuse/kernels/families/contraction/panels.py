@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 from tvm import tirx
-from tvm.script.ir_builder import tirx as builder
 
 from autofuse.kernels.families.contraction.form import Contraction
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.tiles import Window
-from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index, const
+from autofuse.kernels.tir.emit import SECOND_CACHE, Array, Emitter, Expr, Index, const
 from autofuse.kernels.tir.offsets import delinear, linear
 
 LINE = 16
@@ -32,8 +31,6 @@ UNROLLED = 8
 """Lines that are asked for one by one; more in a loop."""
 SHORT_LOOP = 64
 """Copies of a vector in a loop that LLVM writes out."""
-READ, SECOND_CACHE, DATA = 0, 2, 1
-"""Arguments of LLVM's prefetch: for reading, into the second cache, of data."""
 
 
 def pack_weights(weights: np.ndarray, form: Contraction, shape: tuple[int, ...]) -> np.ndarray:
@@ -150,8 +147,7 @@ def prefetch(emitter: Emitter, weights: Any, start: Expr, share: PrefetchShare) 
 
     def ask(line: Expr) -> None:
         at = tirx.Min(emitter.simplify(start + (share.tile * lines + line) * LINE), tirx.IntImm("int32", last))
-        address = tirx.address_of(weights[at])
-        builder.evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", address, READ, SECOND_CACHE, DATA))
+        emitter.prefetch(weights, at, SECOND_CACHE)
 
     if lines > UNROLLED:
         with emitter.serial(lines) as line:

@@ -34,7 +34,7 @@ ALGORITHMS = ("matrices", "quads", "pairs", "single")
 """Names of the instructions on integers, the fastest first,"""
 _FLIPS = -0x7F7F7F80
 """The signs of four bytes."""
-BFLOAT16_ALGORITHMS = ("matrices", "dots", "widened")
+MATRICES, DOTS, WIDENED = BFLOAT16_ALGORITHMS = ("matrices", "dots", "widened")
 """and of those on bfloat16."""
 
 

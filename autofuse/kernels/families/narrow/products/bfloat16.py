@@ -8,15 +8,19 @@ from typing import ClassVar
 from autofuse.device.target import Target
 from autofuse.graph.own.names import BFLOAT16_CONTRACTIONS
 from autofuse.kernels.families.contraction.form import contraction_form
-from autofuse.kernels.families.narrow.instructions import BFLOAT16_ALGORITHMS, Multiplier, bfloat16_multipliers
+from autofuse.kernels.families.narrow.instructions import (
+    BFLOAT16_ALGORITHMS,
+    DOTS,
+    WIDENED,
+    Multiplier,
+    bfloat16_multipliers,
+)
 from autofuse.kernels.families.narrow.products.family import KNOBS, NarrowFamily
 from autofuse.kernels.families.narrow.products.form import NarrowContraction
 from autofuse.kernels.families.narrow.tiles import BF16, TILES, bfloat16_tiles
 from autofuse.kernels.families.protocol import Case, Declared, Guess, Knob
 from autofuse.kernels.families.windows import window_refusal
 from autofuse.kernels.workload.workload import Workload, WorkloadOperator
-
-DOTS, WIDENED = "dots", "widened"
 
 
 class Bfloat16Family(NarrowFamily):

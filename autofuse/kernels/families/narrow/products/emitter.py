@@ -14,9 +14,7 @@ from typing import Any
 
 import numpy as np
 from tvm import tirx
-from tvm.script.ir_builder import tirx as builder
 
-from autofuse.kernels.families.contraction.panels import DATA, READ
 from autofuse.kernels.families.narrow.instructions import Multiplier
 from autofuse.kernels.families.narrow.products.form import NarrowContraction
 from autofuse.kernels.families.narrow.products.left import Left
@@ -26,13 +24,11 @@ from autofuse.kernels.families.narrow.products.row_sums import RowSums
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.nest.tiles import Window, divisor_near, runs, spans
-from autofuse.kernels.tir.emit import Emitter, Expr, Index, const
+from autofuse.kernels.tir.emit import FIRST_CACHE, SECOND_CACHE, Emitter, Expr, Index, const
 from autofuse.kernels.tir.offsets import delinear, linear
 
 Knobs = Mapping[str, int | str]
 LINE_BYTES = 64
-FIRST_CACHE, SECOND_CACHE = 3, 2
-"""Arguments of LLVM's prefetch: into all caches, or all but the first."""
 
 
 @dataclass(frozen=True)
@@ -219,7 +215,7 @@ class NarrowEmitter:
         line, last = self.line, int(self.right.buffer.shape[0]) - 1
         for number in range(-(-vectors * self.lanes * self.multiplier.together // line)):
             place = self.emitter.simplify(start + (number + self.ahead) * line)
-            self.ask(tirx.Min(place, const(last, "int32")), FIRST_CACHE)
+            self.emitter.prefetch(self.right.buffer, tirx.Min(place, const(last, "int32")), FIRST_CACHE)
 
     def share_of_next(self, tile: Tile) -> Share:
         """What a tile asks for of the next panel, of which all tiles of one panel take equal shares.
@@ -246,17 +242,13 @@ class NarrowEmitter:
         turn = (tap * self.right.shape[3] + unit) // size
         first = tirx.Min(turn * each, const(max(share.lines - each, 0), "int32"))
         for number in range(each):
-            self.ask(self.emitter.simplify(share.start + (first + number) * self.line), SECOND_CACHE)
+            place = self.emitter.simplify(share.start + (first + number) * self.line)
+            self.emitter.prefetch(self.right.buffer, place, SECOND_CACHE)
 
     @property
     def line(self) -> int:
         """Weights of a line of a cache."""
         return LINE_BYTES // np.dtype(self.multiplier.right).itemsize
-
-    def ask(self, place: Expr, cache: int) -> None:
-        """Asks for the line of weights at a place."""
-        address = tirx.address_of(self.right.buffer[place])
-        builder.evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", address, READ, cache, DATA))
 
     def step(self, tile: Tile, sums: list[Any], taps: Index, tap: Expr, unit: Expr, size: int = 1) -> None:
         """So many steps; of each the weights of every vector, then for each pixel its bytes, times all of them."""

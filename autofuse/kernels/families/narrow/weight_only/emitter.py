@@ -12,22 +12,18 @@ from math import gcd
 from typing import Any
 
 from tvm import tirx
-from tvm.script.ir_builder import tirx as builder
 
-from autofuse.kernels.families.contraction.panels import DATA, READ
 from autofuse.kernels.families.narrow.weight_only.form import WeightOnly
 from autofuse.kernels.families.narrow.weight_only.operands import Rows, Weights
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.nest.tiles import Window, runs
-from autofuse.kernels.tir.emit import Emitter, Expr, const
+from autofuse.kernels.tir.emit import FIRST_CACHE, Emitter, Expr, const
 from autofuse.kernels.tir.offsets import delinear
 
 Knobs = Mapping[str, int | str]
 LINE_WORDS = 16
 """Words in a line of a cache (64 bytes)."""
-FIRST_CACHE = 3
-"""Argument of LLVM's prefetch: into all caches."""
 PART_DEPTH = 256
 """Depth up to which a part of a panel is unpacked at once: 64 KB of four vectors of 16 numbers."""
 
@@ -140,8 +136,7 @@ class WeightOnlyEmitter:
         last = int(buffer.shape[0]) - 1
         for line in range(-(-self.vectors * self.lanes // LINE_WORDS)):
             place = self.emitter.simplify(start + (line + self.ahead) * LINE_WORDS)
-            address = tirx.address_of(buffer[tirx.Min(place, tirx.IntImm("int32", last))])
-            builder.evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", address, READ, FIRST_CACHE, DATA))
+            self.emitter.prefetch(buffer, tirx.Min(place, tirx.IntImm("int32", last)), FIRST_CACHE)
 
     def unpacked(self, panel: Expr) -> None:
         """Many rows: part after part of a panel is unpacked, and meets all rows."""
