@@ -88,16 +88,21 @@ class TileSearch:
     def advance(self, budget: Budget, trials: int | None) -> None:
         """Searches until the budget, or the number of candidates, is used up, or nothing is left to try."""
         counts = self.evidence.counts
-        counted = budget.until(lambda: trials is not None and counts.measured >= trials)
+
+        def room() -> int:
+            """Candidates of the next batch: what is built is timed, so that no more than are left may begin."""
+            return BATCH if trials is None else max(0, min(BATCH, trials - counts.measured))
+
+        counted = budget.until(lambda: not room())
         for number, lab in self.labs.items():
             missing = [one for one in self.searches if self._is_missing(one, number)]
             for start in range(0, len(missing), BATCH):
-                lab.measure_first(missing[start : start + BATCH], counted)
+                lab.measure_first(missing[start : start + BATCH][: room()], counted)
         while not counted.spent():
             self._suggest_packings()
             known = [one for one in self.searches if one.best_us is not None]
             stakes = {one.key: [Stake(self._us(one))] for one in known}
-            chosen, _ = next_candidates(known, stakes, BATCH, LEAST)
+            chosen, _ = next_candidates(known, stakes, room(), LEAST)
             if not sum(lab.measure(self._of(number, chosen), counted) for number, lab in self.labs.items()):
                 return
 
