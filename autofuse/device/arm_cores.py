@@ -56,8 +56,10 @@ CORES: Mapping[tuple[int, int], str] = {
 }
 
 # Bits of AT_HWCAP and AT_HWCAP2 -> the name in /proc/cpuinfo. Source: Linux arch/arm64/include/uapi/asm/hwcap.h.
-_HWCAP = {1: "asimd", 9: "fphp", 10: "asimdhp", 20: "asimddp", 22: "sve", 23: "asimdfhm"}
-_HWCAP2 = {1: "sve2", 13: "i8mm", 14: "bf16"}
+_HWCAP = {
+    1: "asimd", 9: "fphp", 10: "asimdhp", 14: "fcma", 17: "sha3", 20: "asimddp", 22: "sve", 23: "asimdfhm",
+}  # fmt: skip
+_HWCAP2 = {1: "sve2", 4: "svebitperm", 13: "i8mm", 14: "bf16", 34: "cssc", 43: "mops", 50: "asimdfaminmax"}
 _AT_HWCAP, _AT_HWCAP2 = 16, 26
 _CPUID = 1 << 11
 _READ_MIDR = (0xD5380000, 0xD65F03C0)

@@ -10,28 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autofuse.device.arm_cores import ask_core, core_name
-from autofuse.device.permission import gives_tiles
+from autofuse.device.cpu_features import TILES, gives_tiles, is_named, may_be_needed, shown_features
 from autofuse.device.profile import LOCAL, UNNAMED, Caches, CpuIdentity, DeviceProfile
 
 ROOT = Path("/")
 
-_TILES = {"amx_tile": "amx-tile", "amx_int8": "amx-int8", "amx_bf16": "amx-bf16"}
-_X86_SPELLING = {"sse4_1": "sse4.1", "sse4_2": "sse4.2", "bmi1": "bmi", **_TILES}
-_X86_FEATURES = frozenset({"sse4.1", "sse4.2", "fma", "f16c", "bmi", "bmi2", *_TILES.values()})
-_ARM_SPELLING = {
-    "asimd": "neon",
-    "neon": "neon",
-    "asimdhp": "fullfp16",
-    "asimddp": "dotprod",
-    "asimdfhm": "fp16fml",
-    "sve": "sve",
-    "sve2": "sve2",
-    "i8mm": "i8mm",
-    "bf16": "bf16",
-}
-
-_ARM_EMITTED = frozenset({"dotprod", "fullfp16", "fp16fml", "i8mm", "bf16"})
-"""Features whose instructions kernels may use."""
+_ARM_ASKED_FOR = frozenset({"dotprod", "fullfp16", "fp16fml", "i8mm", "bf16"})
+"""Features whose instructions kernels may ask for."""
 _UNKNOWN_L1D_KIB = 32
 _UNKNOWN_L2_KIB = 256
 """Where the kernel shows no caches (some containers and boards): the smallest that current cores have."""
@@ -54,16 +39,12 @@ def probe_host(cpu: HostCpu, *, root: Path = ROOT, machine: str | None = None) -
     CPU affinity and the cgroup's quota of this process. `root`, `machine`: for tests ("/" and the running kernel's).
     """
     processors = _processors(root)
-    arm = (machine or platform.machine()) in ("aarch64", "arm64")
-    first = _best(processors, arm)
-    if arm and machine is None and "cpu part" not in first:
-        first = _asked(first)
-    features = _features(first, arm)
-    if machine is None and root == ROOT and "amx-tile" in features and not gives_tiles():
-        features -= set(_TILES.values())
-    hidden = sorted(name for name in cpu.features if _is_relevant(name, arm) and name not in features)
+    arm, first = _first(processors, machine)
+    known = _features(first, arm, asking=machine is None and root == ROOT)
+    hidden = sorted(name for name in cpu.features if may_be_needed(name, arm) and name not in known)
+    features = frozenset(name for name in known if is_named(name, arm))
     mcpu = _mcpu(cpu, first, features, arm)
-    unnamed = sorted(features & _ARM_EMITTED - cpu.features) if arm and mcpu == UNNAMED else []
+    unnamed = sorted(features & _ARM_ASKED_FOR - cpu.features) if arm and mcpu == UNNAMED else []
     cores = len(set(_core_of(processors).values())) or os.cpu_count() or 1
     return DeviceProfile(
         name=LOCAL,
@@ -81,6 +62,15 @@ def probe_host(cpu: HostCpu, *, root: Path = ROOT, machine: str | None = None) -
         caches=_caches(root, _core_of(processors)),
         cpu=_identity(first),
     )
+
+
+def host_features(root: Path = ROOT, machine: str | None = None) -> frozenset[str]:
+    """All features of this machine's CPU that code may need, in LLVM's spelling: more than stand in its profile.
+
+    `root`, `machine`: see `probe_host`.
+    """
+    arm, first = _first(_processors(root), machine)
+    return _features(first, arm, asking=machine is None and root == ROOT)
 
 
 def read_text(path: Path) -> str | None:
@@ -122,6 +112,13 @@ def _best(processors: list[dict[str, str]], arm: bool) -> dict[str, str]:
     return max(parts, key=lambda entry: int(entry["cpu part"], 16)) if arm and parts else processors[0]
 
 
+def _first(processors: list[dict[str, str]], machine: str | None) -> tuple[bool, dict[str, str]]:
+    """Whether the machine is an ARM, and the entry that stands for it; an ARM core that shows nothing is asked."""
+    arm = (machine or platform.machine()) in ("aarch64", "arm64")
+    first = _best(processors, arm)
+    return arm, _asked(first) if arm and machine is None and "cpu part" not in first else first
+
+
 def _asked(entry: Mapping[str, str]) -> dict[str, str]:
     """The entry of a core that /proc/cpuinfo does not describe, from the core itself."""
     found = ask_core()
@@ -148,19 +145,10 @@ def _mcpu(cpu: HostCpu, entry: Mapping[str, str], features: frozenset[str], arm:
     return "x86-64-v3" if {"avx2", "fma", "bmi2"} <= features else "x86-64"
 
 
-def _features(entry: Mapping[str, str], arm: bool) -> frozenset[str]:
-    """Features that matter to generated code, in LLVM's spelling."""
-    flags = (entry.get("features") if arm else entry.get("flags")) or ""
-    if arm:
-        return frozenset(_ARM_SPELLING[flag] for flag in flags.split() if flag in _ARM_SPELLING)
-    spelled = (
-        _X86_SPELLING.get(flag, flag.replace("_", "") if flag.startswith("avx") else flag) for flag in flags.split()
-    )
-    return frozenset(name for name in spelled if _is_relevant(name, arm))
-
-
-def _is_relevant(name: str, arm: bool) -> bool:
-    return name in _ARM_SPELLING.values() if arm else name in _X86_FEATURES or name.startswith("avx")
+def _features(entry: Mapping[str, str], arm: bool, *, asking: bool) -> frozenset[str]:
+    """Features that code may need. `asking`: the entry is of this very machine, whose system may refuse tiles."""
+    found = shown_features((entry.get("features") if arm else entry.get("flags")) or "", arm)
+    return found - TILES if asking and "amx-tile" in found and not gives_tiles() else found
 
 
 def _identity(entry: Mapping[str, str]) -> CpuIdentity:

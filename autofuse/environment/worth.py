@@ -40,8 +40,7 @@ class Waterfall:
 
     `measured`: both ends are times of whole networks. Steps are differences of sums of kernels that were timed alone;
     `start_sum_us` and `end_sum_us` are those sums (None: not every kernel of the start has a time).
-    `remainder_us`: what whole networks say beyond them; 0 where
-    they were not measured whole.
+    `remainder_us`: what whole networks say beyond them; 0 where they were not measured whole.
     """
 
     start: str

@@ -12,9 +12,10 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from autofuse.backend.library.library import host_features, installed_versions
+from autofuse.backend.library.library import installed_versions
 from autofuse.backend.library.session import Session
 from autofuse.backend.library.threads import usable_threads
+from autofuse.device.host import host_features
 from autofuse.errors import AutofuseError
 from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.graph.transform.open_sizes.open_graph import ADVICE

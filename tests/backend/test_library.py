@@ -338,7 +338,7 @@ def test_somebody_elses_file_is_refused(tmp_path: Path) -> None:
 
 def test_a_machine_without_the_features_is_refused(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library_module, "host_features", lambda: frozenset({"sse4.1"}))
-    with pytest.raises(DeviceError, match=r"lacks sse4\.2"):
+    with pytest.raises(DeviceError, match=r"lacks .*sse4\.2"):
         load(built)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autofuse.device import host
-from autofuse.device.host import HostCpu, probe_host
+from autofuse.device.host import HostCpu, host_features, probe_host
 from autofuse.device.profile import require_features, require_measurable
 from autofuse.errors import InputError
 
@@ -99,6 +99,22 @@ def test_features_are_known_without_asking_llvm(tmp_path: Path) -> None:
     profile = probe_host(HostCpu(""), root=machine(tmp_path), machine="x86_64")
     assert profile.mcpu == "x86-64-v3"
     assert {"avx2", "fma"} <= set(profile.features)
+
+
+def test_a_profile_has_fewer_features_than_code_may_need(tmp_path: Path) -> None:
+    """What a profile has is what its times are kept under."""
+    root = machine(tmp_path, flags=f"{X86_FLAGS} pni ssse3 sse4a abm popcnt movbe gfni aes")
+    more = {"sse3", "ssse3", "sse4a", "lzcnt", "popcnt", "movbe", "gfni"}
+    profile = probe_host(HostCpu("znver4", frozenset(more)), root=root, machine="x86_64")
+    assert profile.mattr == () and more.isdisjoint(profile.features)
+    assert host_features(root, "x86_64") == {*profile.features, *more}
+
+
+def test_scalar_features_that_a_hypervisor_hides_are_switched_off(tmp_path: Path) -> None:
+    """LLVM writes them unasked, and a machine that hides them would refuse its own libraries."""
+    cpu = HostCpu("icelake-server", frozenset({"avx2", "lzcnt", "movbe", "gfni", "aes"}))
+    profile = probe_host(cpu, root=machine(tmp_path, flags=f"{X86_FLAGS} movbe"), machine="x86_64")
+    assert profile.mattr == ("-gfni", "-lzcnt")
 
 
 def test_hyper_threads_are_not_cores(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from autofuse.backend.compile.host_cpu import llvm_host_cpu
-from autofuse.device.permission import gives_tiles
+from autofuse.device.cpu_features import gives_tiles
 from autofuse.device.target import Target
 from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.loading.load import from_model

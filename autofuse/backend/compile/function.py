@@ -14,6 +14,7 @@ from autofuse.backend.compile.calls import calls_lowered, lookers
 from autofuse.device.target import Target
 from autofuse.errors import InputError
 from autofuse.kernels.tir.digest import Distinct
+from autofuse.kernels.tir.features import has_feature
 from autofuse.kernels.tir.llvm_text import FLUSHES, flushing
 from autofuse.kernels.tir.loops import vector_loops
 from autofuse.link.architecture import X86_64, architecture_of
@@ -50,7 +51,11 @@ MANY_VECTORS = 200
 access: 2,000 such loops took one pass 6 s, and 0.2 s as vectors. The machine code is the same but for the names of
 registers."""
 
-SETTINGS = (LOWERING, IDLE_PASSES, MANY_VECTORS, FLUSHES)
+LEFT_OUT = "sse4a"
+"""A feature that is switched off: AMD's CPUs alone have it, and LLVM writes it in place of some shuffles, which others
+do as well. A library for one of them stopped on an Intel CPU that has all that its vectors need."""
+
+SETTINGS = (LOWERING, IDLE_PASSES, MANY_VECTORS, FLUSHES, LEFT_OUT)
 """What decides, besides the function and the target, which machine code is made."""
 
 BROKEN, CAREFUL = "module verification failed", 2
@@ -59,7 +64,7 @@ level of optimisation at which it does not."""
 
 
 def tvm_target(target: Target, level: int | None = None) -> Any:
-    """TVM's own description of `target`; `level`: of LLVM's optimisation (None: the highest).
+    """TVM's own description of `target`, without `LEFT_OUT`; `level`: of LLVM's optimisation (None: the highest).
 
     InputError for a CPU or feature name that LLVM does not know: TVM only logs it and makes generic code.
     """
@@ -79,6 +84,8 @@ def tvm_target(target: Target, level: int | None = None) -> Any:
         if wrong:
             raise InputError(f"target: mattr {wrong[0]!r} must read +feature or -feature")
         fields["mattr"] = list(target.mattr)
+    if has_feature(target, LEFT_OUT):
+        fields["mattr"] = [*target.mattr, f"-{LEFT_OUT}"]
     if level is not None:
         fields["opt-level"] = level
     return tvm.target.Target(fields)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
-from autofuse.backend.compile.function import tvm_target
+from autofuse.backend.compile.function import LEFT_OUT, tvm_target
 from autofuse.device.host import HostCpu, probe_host
 from autofuse.device.profile import LOCAL, DeviceProfile, require_features, resolve_profile
+from autofuse.kernels.tir.features import has_feature
 
 
 @cache
@@ -42,7 +43,9 @@ def core_features(profile: DeviceProfile) -> frozenset[str]:
     """LLVM's features of the profile's CPU, before the profile adds or removes any."""
     from tvm.target import codegen
 
-    return frozenset(map(str, codegen.llvm_get_cpu_features(tvm_target(replace(profile.target(), mattr=())))))
+    bare = replace(profile.target(), mattr=())
+    left_out = {LEFT_OUT} if has_feature(bare, LEFT_OUT) else set()
+    return frozenset(map(str, codegen.llvm_get_cpu_features(tvm_target(bare)))) | left_out
 
 
 def llvm_version() -> str | None:

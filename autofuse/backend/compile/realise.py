@@ -33,6 +33,7 @@ from autofuse.backend.compile.symbols import Symbols
 from autofuse.backend.container.container import write_container
 from autofuse.backend.container.metadata import InputSpec, KernelRow, Metadata, Parts, Program, TensorSpec
 from autofuse.backend.library.library import export, installed_versions, require_space
+from autofuse.device.cpu_features import may_be_needed
 from autofuse.device.target import Target
 from autofuse.errors import InputError
 from autofuse.graph.inputs import index_ranges
@@ -56,8 +57,6 @@ Write = Callable[[Mapping[str, Any], Assembly, Metadata, Path], None]
 GENERATING, TRANSLATING, WRITING = "generating kernels", "translating kernels to machine code", "writing the library"
 
 _INDEXING = ("Gather", "GatherElements")
-_X86_FEATURES = ("avx", "sse4.", "fma", "f16c", "bmi", "amx-tile", "amx-int8", "amx-bf16")
-_ARM_FEATURES = ("neon", "fullfp16", "fp16fml", "dotprod", "sve", "i8mm", "bf16")
 
 
 @dataclass(frozen=True, eq=False)
@@ -377,9 +376,9 @@ def required_features(target: Target) -> tuple[str, ...]:
     """Features, in LLVM's spelling, that code for `target` may use and that a machine may lack."""
     from tvm.target import codegen
 
-    wanted = _ARM_FEATURES if architecture_of(target) == "aarch64" else _X86_FEATURES
+    arm = architecture_of(target) == "aarch64"
     features = map(str, codegen.llvm_get_cpu_features(tvm_target(target)))
-    return tuple(sorted(name for name in features if name.startswith(wanted)))
+    return tuple(sorted(name for name in features if may_be_needed(name, arm)))
 
 
 def _tables(graph: Graph) -> dict[str, int]:

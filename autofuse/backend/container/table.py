@@ -8,6 +8,7 @@ import numpy as np
 
 from autofuse.backend.container.metadata import Metadata, OpenSpec, Program, TensorSpec
 from autofuse.backend.container.open_spec import SizeSpec
+from autofuse.device.cpu_features import system_name
 from autofuse.errors import InputError
 from autofuse.values.names import BFLOAT16
 
@@ -25,18 +26,18 @@ def table_texts(metadata: Metadata, offsets: Sequence[int]) -> tuple[str, ...]:
 def table_text(metadata: Metadata, offsets: Sequence[int], *, open_sizes: bool = True) -> str:
     """One record a line; `offsets`: where each weight starts in the file (bytes).
 
-    `weight CODE BITS RANK SIZE... OFFSET`, `input CODE BITS RANK SIZE... NAME` (`output` too), and for each
-    program `program ENTRY INPUTS OUTPUTS WEIGHTS` before its inputs, outputs and `uses POSITION` a weight. Then, where
-    sizes are open, `size LOW HIGH NAME` for each (`stepped LOW HIGH STEP NAME` where it has a step), `open PORT AXIS
-    SIZE FACTOR MORE PER TIMES` for each extent that follows one (of inputs, then outputs; see `AxisSpec`, TIMES -1 for
-    none), and `cache INPUT` for one that is extended in place. Who does not know these lines passes over them, and runs
-    the program at the largest sizes. bfloat16 passes as uint16.
+    `feature NAME` as Linux calls what the CPU must have, `weight CODE BITS RANK SIZE... OFFSET`, `input CODE BITS RANK
+    SIZE... NAME` (`output` too), and for each program `program ENTRY INPUTS OUTPUTS WEIGHTS` before its inputs, outputs
+    and `uses POSITION` a weight. Then, where sizes are open, `size LOW HIGH NAME` for each (`stepped LOW HIGH STEP
+    NAME` where it has a step), `open PORT AXIS SIZE FACTOR MORE PER TIMES` for each extent that follows one (of inputs,
+    then outputs; see `AxisSpec`, TIMES -1 for none), and `cache INPUT` for one that is extended in place. Who does not
+    know these lines passes over them, and runs the program at the largest sizes. bfloat16 passes as uint16.
     """
     lines = [
         f"autofuse {TABLE_FORMAT if metadata.parts is None else TABLE_OF_PARTS}",
         f"architecture {metadata.architecture}",
         f"threads {metadata.threads}",
-        *(f"feature {name}" for name in metadata.cpu_features),
+        *(f"feature {system_name(name)}" for name in metadata.cpu_features),
         f"weights {len(metadata.weights)}",
         *(f"weight {_type(spec)} {offset}" for spec, offset in zip(metadata.weights, offsets, strict=True)),
         f"programs {len(metadata.programs)}",

@@ -24,7 +24,7 @@ from autofuse.backend.library.compiled import Inputs, Library, blamed
 from autofuse.backend.library.parted import PartedLibrary, launches
 from autofuse.backend.library.runtime import load_module
 from autofuse.backend.library.threads import usable_threads
-from autofuse.device.host import HostCpu, probe_host
+from autofuse.device.host import host_features
 from autofuse.errors import DeviceError, InputError
 from autofuse.link.architecture import host_architecture
 from autofuse.link.linking import exported
@@ -148,11 +148,6 @@ def _check_host(path: Path, metadata: Metadata) -> None:
         built = metadata.versions.get(name)
         if name != "autofuse" and built != version:
             raise DeviceError(f"{path}: built with {name} {built}, installed is {version}: compile the model again")
-
-
-def host_features() -> frozenset[str]:
-    """CPU features of this machine that generated code may use, in LLVM's spelling."""
-    return frozenset(probe_host(HostCpu("")).features)
 
 
 def installed_versions() -> dict[str, str]:

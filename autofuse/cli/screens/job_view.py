@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 HOUR_S = 3600.0
 LOG_BYTES, LOG_FILES = 1 << 20, 4
+"""Size at which a log is put aside, and how many are kept."""
 LOG_LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} .*: \d+ of \d+ models done, \d+ candidates, ")
 """How a line of a log begins (`job_line`): many programs write the same date and hour."""
-"""Size at which a log is put aside, and how many are kept."""
 NAMED = 3
 """Kernels that a note names."""
 

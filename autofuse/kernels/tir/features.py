@@ -5,15 +5,15 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-import tvm
-from tvm.target import codegen
-
 from autofuse.device.target import Target
 
 
 @cache
 def has_feature(target: Target, feature: str) -> bool:
     """Whether the target's CPU, with what its `mattr` adds and removes, has a feature by LLVM's name for it."""
+    import tvm
+    from tvm.target import codegen
+
     fields: dict[str, Any] = {"kind": "llvm", "mcpu": target.mcpu}
     if target.mtriple is not None:
         fields["mtriple"] = target.mtriple

@@ -14,6 +14,7 @@ import pytest
 import autofuse
 from autofuse.backend.compile.realise import required_features
 from autofuse.backend.freestanding.source import SOURCES
+from autofuse.device.cpu_features import system_name
 from autofuse.device.profile import load_profile, shipped_profiles
 from autofuse.errors import InputError
 from autofuse.link.architecture import architecture_of, host_architecture
@@ -35,7 +36,7 @@ def test_the_runtime_knows_each_feature_that_a_shipped_device_has(name: str) -> 
 def test_features_that_this_cpu_lacks_are_named(tmp_path: Path) -> None:
     """The runtime's answers are those of the kernel of the system."""
     flags = set(re.findall(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)[0].split())
-    names = re.findall(r'\{"([a-z0-9.-]+)", \d+, \d+, E', RUNTIME)
+    names = re.findall(r'\{"([a-z0-9.-]+)", \w+, \d+, E', RUNTIME)
     tables = "\n".join(f'  printf("%s %d\\n", "{name}", has_feature("{name}"));' for name in [*names, "unheard"])
     (tmp_path / "names.h").write_text('#include "net.h"\n#define AF(name) net_##name\n')
     template = (SOURCES / "network.h").read_text().replace("@NAME@", "net").replace("@GUARD@", "NET_H")
@@ -60,7 +61,7 @@ def test_features_that_this_cpu_lacks_are_named(tmp_path: Path) -> None:
     assert found.pop("unheard") == "1"
     spelled = {flag.replace("_", ""): flag for flag in flags} | {"bmi": "bmi1"}
     for name, has in found.items():
-        flag = spelled.get(name.replace(".", "").replace("-", ""), name)
+        flag = spelled.get(name.replace(".", "").replace("-", ""), system_name(name))
         assert (has == "1") == (flag in flags), name
     assert {"1", "0"} >= set(found.values()) and found["sse4.2"] == "1"
 

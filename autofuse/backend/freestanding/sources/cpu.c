@@ -16,14 +16,23 @@
 
 #if defined(__x86_64__)
 enum { EAX, EBX, ECX, EDX };
-enum { OS_VECTORS = 0x6, OS_AVX512 = 0xe6, OS_TILES = 0x60000 }; /* registers that the system keeps: XCR0 */
+enum { OS_VECTORS = 0x6, OS_AVX512 = 0xe6, OS_TILES = 0x60000, OS_APX = 0x80000 }; /* registers that the system keeps: XCR0 */
 
 static const struct {
   const char *name;
   uint32_t leaf, subleaf, part, bit, kept;
 } cpu_features[] = {
+    {"sse3", 1, 0, ECX, 0, 0},
+    {"ssse3", 1, 0, ECX, 9, 0},
     {"sse4.1", 1, 0, ECX, 19, 0},
     {"sse4.2", 1, 0, ECX, 20, 0},
+    {"sse4a", 0x80000001, 0, ECX, 6, 0},
+    {"movbe", 1, 0, ECX, 22, 0},
+    {"popcnt", 1, 0, ECX, 23, 0},
+    {"lzcnt", 0x80000001, 0, ECX, 5, 0},
+    {"tbm", 0x80000001, 0, ECX, 21, 0},
+    {"xop", 0x80000001, 0, ECX, 11, OS_VECTORS},
+    {"fma4", 0x80000001, 0, ECX, 16, OS_VECTORS},
     {"fma", 1, 0, ECX, 12, OS_VECTORS},
     {"avx", 1, 0, ECX, 28, OS_VECTORS},
     {"f16c", 1, 0, ECX, 29, OS_VECTORS},
@@ -38,6 +47,7 @@ static const struct {
     {"avx512vl", 7, 0, EBX, 31, OS_AVX512},
     {"avx512vbmi", 7, 0, ECX, 1, OS_AVX512},
     {"avx512vbmi2", 7, 0, ECX, 6, OS_AVX512},
+    {"gfni", 7, 0, ECX, 8, 0},
     {"avx512vnni", 7, 0, ECX, 11, OS_AVX512},
     {"avx512bitalg", 7, 0, ECX, 12, OS_AVX512},
     {"avx512vpopcntdq", 7, 0, ECX, 14, OS_AVX512},
@@ -52,6 +62,14 @@ static const struct {
     {"avxvnniint8", 7, 1, EDX, 4, OS_VECTORS},
     {"avxneconvert", 7, 1, EDX, 5, OS_VECTORS},
     {"avxvnniint16", 7, 1, EDX, 10, OS_VECTORS},
+    {"ccmp", 7, 1, EDX, 21, OS_APX},
+    {"cf", 7, 1, EDX, 21, OS_APX},
+    {"egpr", 7, 1, EDX, 21, OS_APX},
+    {"ndd", 7, 1, EDX, 21, OS_APX},
+    {"nf", 7, 1, EDX, 21, OS_APX},
+    {"ppx", 7, 1, EDX, 21, OS_APX},
+    {"push2pop2", 7, 1, EDX, 21, OS_APX},
+    {"zu", 7, 1, EDX, 21, OS_APX},
 };
 
 static uint32_t kept_registers(void) {
@@ -77,9 +95,10 @@ static const struct {
   const char *name;
   int type, bit;
 } cpu_features[] = {{"neon", AT_HWCAP, 1},  {"fullfp16", AT_HWCAP, 10}, {"dotprod", AT_HWCAP, 20},
-                    {"fp16fml", AT_HWCAP, 23},
+                    {"fp16fml", AT_HWCAP, 23},  {"complxnum", AT_HWCAP, 14}, {"sha3", AT_HWCAP, 17},
                     {"sve", AT_HWCAP, 22},  {"sve2", AT_HWCAP2, 1},     {"sve-bitperm", AT_HWCAP2, 4},
-                    {"i8mm", AT_HWCAP2, 13}, {"bf16", AT_HWCAP2, 14}};
+                    {"i8mm", AT_HWCAP2, 13}, {"bf16", AT_HWCAP2, 14},    {"cssc", AT_HWCAP2, 34},
+                    {"mops", AT_HWCAP2, 43}, {"faminmax", AT_HWCAP2, 50}};
 
 static int has_feature(const char *name) {
   for (size_t i = 0; i < sizeof cpu_features / sizeof *cpu_features; i++)

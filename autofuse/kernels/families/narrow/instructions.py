@@ -30,12 +30,12 @@ from autofuse.kernels.tir.llvm_text import imported
 BYTES = frozenset({"int8", "uint8"})
 SIGN = 128
 """What lies between a byte read as signed and one read as unsigned."""
-ALGORITHMS = ("matrices", "quads", "pairs", "single")
-"""Names of the instructions on integers, the fastest first,"""
 _FLIPS = -0x7F7F7F80
 """The signs of four bytes."""
+ALGORITHMS = ("matrices", "quads", "pairs", "single")
+"""Names of the instructions on integers, the fastest first."""
 MATRICES, DOTS, WIDENED = BFLOAT16_ALGORITHMS = ("matrices", "dots", "widened")
-"""and of those on bfloat16."""
+"""Names of those on bfloat16, the fastest first."""
 
 
 @dataclass(frozen=True)

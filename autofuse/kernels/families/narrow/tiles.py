@@ -18,7 +18,7 @@ from typing import ClassVar
 import tvm.script.ir_builder.tirx as builder
 from tvm import tirx
 
-from autofuse.device.permission import ARCH_PRCTL, REQUEST, TILE_DATA
+from autofuse.device.cpu_features import ARCH_PRCTL, REQUEST, TILE_DATA
 from autofuse.device.target import Target
 from autofuse.kernels.families.narrow.instructions import Multiplier, bfloat16_multipliers, multipliers
 from autofuse.kernels.tir.emit import Expr

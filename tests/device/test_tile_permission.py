@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autofuse.device.permission import gives_tiles
+from autofuse.device.cpu_features import gives_tiles
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the question is one of x86-64")
