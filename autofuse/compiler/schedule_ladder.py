@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from autofuse.compiler.report import HIT, MEASURED_HERE, NEAREST, RULE, SIMILAR, STALE, STALE_CODE, TIERS
-from autofuse.database.ask.lookups import SCHEDULES_TRIED
+from autofuse.database.ask.lookups import SCHEDULES_TRIED, Ranked
 from autofuse.database.database import ProfilingDatabase
 from autofuse.database.records import BestSchedule, ForeignPlan, ForeignSchedule, MeasuredSchedule, RelatedSchedule
 from autofuse.device.likeness import FARTHEST as FARTHEST_DEVICE
@@ -101,16 +101,28 @@ class Ladder:
         threads = self.environment.setting.threads
         return first_schedules(workload, self.knobs(workload), self.target, threads, self._rates)
 
-    def packed_like(self, workload: Workload, own: Found, schedule: Mapping[str, int | str]) -> Found:
-        """In place of a workload's `own` schedule one that packs its weights as `schedule` of another number of rows.
+    def packed_like(self, firsts: Sequence[tuple[Workload, Workload]], found: Mapping[str, Found]) -> dict[str, Found]:
+        """`found`, in which workloads pack their weights as others, each with that one in `firsts`: the same of another
+        number of rows.
 
-        Where `own` was measured here, so is that, and it is hardly slower. `own` where there is none.
+        What was measured here gives way to what was, too, and is hardly slower. A workload keeps its own where there is
+        none.
         """
-        wanted = packing(schedule)
-        if packing(own.schedule) == wanted:
-            return own
-        if own.tier in MEASURED_HERE:
-            return self._measured_like(workload, own, wanted)
+        asked = {
+            one.key: (one, found[one.key], found[first.key].schedule)
+            for one, first in firsts
+            if one.key in found and first.key in found
+        }
+        asked = {key: one for key, one in asked.items() if packing(one[1].schedule) != packing(one[2])}
+        here = {key: packing(schedule) for key, (_, own, schedule) in asked.items() if own.tier in MEASURED_HERE}
+        rows = self._packed_here(here)
+        changed = {
+            key: self._hardly_slower(*one[:2], rows.get(key, ())) if key in here else self._guessed_like(*one)
+            for key, one in asked.items()
+        }
+        return {**found, **changed}
+
+    def _guessed_like(self, workload: Workload, own: Found, schedule: Mapping[str, int | str]) -> Found:
         knobs, threads = self.knobs(workload), self.environment.setting.threads
         if own.tier == RULE:
             fitting = first_packed_like(workload, knobs, schedule, self.target, threads, self._rates)
@@ -119,14 +131,17 @@ class Ladder:
             fitting = None if pinned is None else adapted(own.schedule, pinned, self.target)
         return own if fitting is None else replace(own, schedule=fitting, us=None, trusted=None)
 
-    def _measured_like(self, workload: Workload, own: Found, wanted: Mapping[str, int | str]) -> Found:
-        """The best that was measured here of the schedules that pack as `wanted`."""
+    def _packed_here(self, wanted: Mapping[str, object]) -> Ranked:
+        """What was measured here of the schedules that pack as `wanted`, by workload key."""
 
-        def fits(text: str) -> bool:
+        def fits(key: str, text: str) -> bool:
             schedule = legal(text, self.target)
-            return schedule is not None and packing(schedule) == wanted and keeps_text(self.limits, text)
+            return schedule is not None and packing(schedule) == wanted[key] and keeps_text(self.limits, text)
 
-        rows = self.base.ranked(self.environment.setting, [workload.key], fits).get(workload.key, ())
+        return self.base.ranked(self.environment.setting, list(wanted), fits) if wanted else {}
+
+    def _hardly_slower(self, workload: Workload, own: Found, rows: Sequence[BestSchedule]) -> Found:
+        """The best of `rows`, where it is as sure as a workload's `own` schedule, and hardly slower."""
         found = self._best_here(workload, rows)
         if found is None or found.us is None or own.us is None:
             return own

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import partial, reduce
+from functools import reduce
 from operator import and_
 
 from autofuse.database.ask.lookups import Fits
@@ -71,7 +71,7 @@ def known_limits(base: ProfilingDatabase, setting: Setting, graph_key: str) -> S
 
 def fitting(limits: ScheduleLimits) -> Fits | None:
     """What the schedules that are looked up must be; None where nothing is limited."""
-    return None if limits == NO_LIMITS else partial(keeps_text, limits)
+    return None if limits == NO_LIMITS else lambda _, text: keeps_text(limits, text)
 
 
 def known_pieces(

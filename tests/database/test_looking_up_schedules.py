@@ -28,9 +28,9 @@ def test_schedules_that_do_not_fit_are_left_out_however_many_are_better(
     for tile in range(MOST_RANKED + 8):
         database.record_candidate(setting, make_outcome(tile=tile, us=10.0 + tile))
     last = f'{{"tile":{MOST_RANKED + 7}}}'
-    assert database.lookup(setting, [CONV], lambda schedule: schedule == last)[CONV].schedule == last
-    assert database.lookup(setting, [CONV], lambda _: False) == {}
-    (rows,) = database.ranked(setting, [CONV], lambda schedule: schedule != '{"tile":0}').values()
+    assert database.lookup(setting, [CONV], lambda _, schedule: schedule == last)[CONV].schedule == last
+    assert database.lookup(setting, [CONV], lambda *_: False) == {}
+    (rows,) = database.ranked(setting, [CONV], lambda _, schedule: schedule != '{"tile":0}').values()
     assert len(rows) == MOST_RANKED and rows[0].schedule == '{"tile":1}'
 
 

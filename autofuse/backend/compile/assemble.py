@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.backend.compile.calls import UPPER_BOUND
+from autofuse.backend.compile.calls import UPPER_BOUND, weight_name
 from autofuse.backend.compile.symbols import Symbols, refuse_misfit
 from autofuse.backend.container.open_spec import AxisSpec
 from autofuse.errors import PlanError
@@ -293,7 +293,7 @@ class _Program:
     def _weight(self, array: Array) -> int:
         """Place of a weight among the program's."""
         value = Value("constant", tuple(array.shape), str(array.dtype))
-        variable = self._variable(f"weight{len(self._positions)}", value, "")
+        variable = self._variable(weight_name(len(self._positions)), value, "")
         self._positions.append(self._weights.add(array))
         self._weight_variables.append(variable)
         self._weight_values.append(value)

@@ -77,8 +77,15 @@ class KernelRow:
 def looker(entry: str) -> str:
     """The function beside `entry` that takes the same arguments and does nothing but fail where their number, a shape
     or a type is another. Kernels do not look, so that whoever loads a library calls it once. There is none beside an
-    entry that takes open sizes, which looks on every run, and none in older libraries, whose kernels look."""
+    entry that takes open sizes, which looks at its inputs on every run, see `weight_looker`, and none in older
+    libraries, whose kernels look."""
     return f"looks_{entry}"
+
+
+def weight_looker(entry: str) -> str:
+    """The same beside an entry that takes open sizes: it takes its weights alone. None in older libraries, whose
+    entries look at these on every run, too."""
+    return f"looks_at_weights_of_{entry}"
 
 
 @dataclass(frozen=True)
@@ -107,6 +114,11 @@ class Program:
     def looker(self) -> str:
         """The function that says whether the code takes such inputs and weights; see `looker`."""
         return looker(self.entry)
+
+    @property
+    def weight_looker(self) -> str:
+        """The function that says whether code of open sizes takes such weights; see `weight_looker`."""
+        return weight_looker(self.entry)
 
 
 @dataclass(frozen=True)

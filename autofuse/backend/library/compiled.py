@@ -200,6 +200,9 @@ class Library:
         for program, weights in zip(self.metadata.programs, self._weights, strict=True):
             look = self._mine.machine.find(program.looker)
             if look is None:
+                look = None if program.opened is None else self._mine.machine.find(program.weight_looker)
+                if look is not None:
+                    look(*weights)
                 continue
             if program.opened is not None:
                 raise InputError("the library's code has no open sizes, as its description says: compile it again")

@@ -66,12 +66,7 @@ def with_shared_weights(
     ladder: Ladder, kernels: Iterable[Sequence[BoundWorkload]], found: Mapping[str, Found]
 ) -> dict[str, Found]:
     """`found`, in which the tiles of a kernel pack weights alike that should be stored once; see `sharing`."""
-    changed = dict(found)
-    for other, first in sharing(kernels, ladder.target):
-        own, leads = changed.get(other.key), changed.get(first.key)
-        if own is not None and leads is not None:
-            changed[other.key] = ladder.packed_like(other, own, leads.schedule)
-    return changed
+    return ladder.packed_like(sharing(kernels, ladder.target), found)
 
 
 def emitted(group: Group, emit: Callable[[Group], Group], simplest: Callable[[Group], Group | None]) -> Group:

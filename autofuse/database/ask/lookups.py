@@ -60,8 +60,8 @@ SCHEDULES_TRIED = 3
 """Schedules of a workload, best first, whose code `compile` compares with what was measured."""
 Ranked = dict[str, tuple[BestSchedule, ...]]
 """Candidates by the key of their workload, best first."""
-Fits = Callable[[str], bool]
-"""Whether a schedule (canonical JSON) is one that is wanted at all."""
+Fits = Callable[[str, str], bool]
+"""Whether, of a workload (its key), a schedule (canonical JSON) is one that is wanted at all."""
 TIERS = (STALE_CODE, STALE, EXACT)
 """Tiers, at the place that stands for them in SQL."""
 DIGEST_LENGTH = 64
@@ -94,7 +94,7 @@ def ranked(
         here = {**_parameters(setting), "keys": wanted[start : start + CHUNK], "most": read}
         for row in connection.execute(_best_schedules(), here).mappings():
             best = BestSchedule(**{**row, "tier": TIERS[row["tier"]]})
-            if fits is None or fits(best.schedule):
+            if fits is None or fits(best.workload_key, best.schedule):
                 found.setdefault(best.workload_key, []).append(best)
     order = {tier: -place for place, tier in enumerate(TIERS)}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 from autofuse import api
+from autofuse.backend.library.arrays import tensor_over
 from autofuse.backend.library.compiled import Library
+from autofuse.backend.library.runtime import Machine
 from autofuse.cli.main import app
 from autofuse.compiler.open_sizes import job
 from autofuse.errors import InputError
@@ -51,6 +54,31 @@ def test_every_size_of_the_range_is_right(model: Path, library: Library) -> None
 def test_a_call_launches_each_kernel_once_whatever_the_size(model: Path, library: Library) -> None:
     counts = {library.count_kernels(inputs_at(model, "batch", size)) for size in (1, 7, 40)}
     assert counts == {len(library.metadata.kernel_rows)}
+
+
+def test_a_call_looks_at_no_weight_and_makes_no_shape_twice(model: Path, library: Library) -> None:
+    counted = Counter[str]()
+
+    def note(_function: object, symbol: str, before: bool, *_arguments: object) -> int:
+        counted[symbol] += before
+        return 0
+
+    machine, program = Machine(library._module), library.metadata.programs[0]
+    machine.instrument(note)
+    given = [tensor_over(array) for array in inputs_at(model, "batch", 7).values()]
+    machine[program.entry](*given, *library._weights[0])
+    assert counted["vm.builtin.check_tensor_info"] == counted["vm.builtin.match_shape"] == len(given)
+    assert counted["vm.builtin.alloc_tensor"] == 4
+    assert counted["vm.builtin.make_shape"] == 4, "two shapes of four tensors, and how much memory two results take"
+
+
+def test_weights_that_the_code_does_not_take_are_refused_when_it_is_loaded(
+    model: Path, library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are looked at once, since no call does."""
+    monkeypatch.setattr(library, "_weights", [[*library._weights[0][1:], library._weights[0][0]]])
+    with pytest.raises(Exception, match="shape|ndim"):
+        library._look()
 
 
 @pytest.mark.parametrize("size", [0, HIGH + 1])

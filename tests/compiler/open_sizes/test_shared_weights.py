@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from autofuse import api
 from autofuse.compiler.report import CompileReport
-from autofuse.database.database import open_database
+from autofuse.database.database import ProfilingDatabase, open_database
 from autofuse.database.records import Candidate, CandidateOutcome
 from autofuse.environment.environment import environment_of
 from autofuse.graph.loading.load import load
@@ -102,6 +103,25 @@ def test_what_was_not_measured_is_packed_as_the_first_tile_was(alone: Path, tmp_
     measured(alone, base, [(16, TWO_VECTORS, 90.0)])
     report = api.compile(alone, database=str(base), threads=1, dry_run=True, sizes=SIZES)
     assert packings(report) == [packing(TWO_VECTORS)] * 3
+
+
+def test_the_measured_schedules_of_all_tiles_are_looked_up_at_once(
+    alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One look-up for what is fastest, one more for what packs as the first tile does."""
+    base, asked = tmp_path / "known.db", list[list[str]]()
+    own = [(16, FOUR_VECTORS, 90.0), *((rows, TWO_VECTORS, 90.0) for rows in (4, 1))]
+    measured(alone, base, [*own, *((rows, FOUR_VECTORS, 95.0) for rows in (4, 1))])
+    ranked = ProfilingDatabase.ranked
+
+    def counted(self: ProfilingDatabase, setting: Any, keys: Any, fits: Any = None) -> Any:
+        asked.append(list(keys))
+        return ranked(self, setting, keys, fits)
+
+    monkeypatch.setattr(ProfilingDatabase, "ranked", counted)
+    report = api.compile(alone, database=str(base), threads=1, dry_run=True, sizes=SIZES)
+    assert packings(report) == [packing(FOUR_VECTORS)] * 3
+    assert [len(keys) for keys in asked] == [3, 2]
 
 
 def test_a_search_tries_the_packing_of_the_first_tile(alone: Path, tmp_path: Path) -> None:
