@@ -208,6 +208,18 @@ def test_sums_are_exact_however_far_ahead_weights_are_asked_for(bench: Bench) ->
         np.testing.assert_array_equal(bench.run(small, bound, kernel, target)["y"], wanted)
 
 
+@pytest.mark.parametrize(
+    ("rows", "columns", "asked"), [(1, 1024, None), (2, 1024, 1), (32, 1024, 1), (32, 48, None), (128, 1024, None)]
+)
+def test_few_rows_ask_for_the_next_panel_where_weights_fill_an_eighth_of_the_second_cache(
+    bench: Bench, rows: int, columns: int, asked: int | None
+) -> None:
+    """A row alone is a stream, which the hardware fetches; many rows have enough tiles to ask without being told."""
+    small = Small(parsed("y = MatMul (x, w)"), {"x": real(rows, 512)}, ["y"], {"w": real(512, columns)})
+    knobs = open_knobs(bench.bind(small).workload, AVX512, load_space("default", "avx512").schedule)
+    assert first_schedules(bench.bind(small).workload, knobs, AVX512)[0].get("contraction.next_panel") == asked
+
+
 @pytest.mark.parametrize(("depth", "columns", "asked"), [(512, 1024, 1), (512, 128, 0), (4096, 64, None)])
 def test_panels_ask_for_the_next_one_where_weights_fill_an_eighth_of_the_second_cache(
     bench: Bench, depth: int, columns: int, asked: int | None

@@ -36,6 +36,9 @@ def asked(bench: Bench, small: Small, schedule: dict[str, int | str], layouts: d
 CASES = {
     "a product of many rows": (product(64), {}, None, True),
     "few rows, which only stream": (product(4), {}, None, False),
+    "few rows that are told to": (product(4), {"contraction.next_panel": 1}, None, True),
+    "few rows, their tiles cut short": (product(9), {"contraction.next_panel": 1}, None, True),
+    "a row alone cannot be told": (product(1), {"contraction.split_k": 2, "contraction.next_panel": 1}, None, False),
     "parts of few rows": (product(8), {"contraction.split_k": 2}, None, False),
     "a computed matrix, packed a moment ago": (product(64, constant=False), {}, None, False),
     "all rows for a panel": (IMAGE, {"contraction.rows_per_task": 0}, MAPS, True),

@@ -324,8 +324,8 @@ class ContractionEmitter:
         if not swept or self.weights is None or self.scope.workload.values[self.form.w].kind != "constant":
             return None
         tiles = -(-task.window.outputs // run.width)
-        tile = linear(task.row, self.form.rows) * tiles + start // run.width
-        return PrefetchShare(tile, prod(self.form.rows) * tiles, self.block * self.panel_lanes, self.block)
+        tile, tiles = linear(task.row, self.form.rows) * tiles + start // run.width, prod(self.form.rows) * tiles
+        return PrefetchShare(tile, tiles, self.block * self.panel_lanes, self.block, self.knobs["next_panel"] == 1)
 
     def swept_blocks(self) -> int:
         """Blocks of channels that one sweep over all rows reads of a panel; 0 where no sweep is of all rows."""

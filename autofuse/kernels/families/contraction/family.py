@@ -47,6 +47,7 @@ class ContractionFamily(Family):
         "pixel_rows",
         "stage",
         "tiles",
+        "next_panel",
     )
     """Knobs without a meaning where results are computed some rows at a time (see `by_rows`)."""
 
@@ -72,17 +73,17 @@ class ContractionFamily(Family):
         winograd = algorithm in ALGORITHMS
         idle = ["rows_per_task", "order", "pixel_rows", "split_k", "k_blocking"] if winograd else ["tiles", "stage"]
         if algorithm in WHOLE_SUMS:
-            idle += ["split_k", "k_blocking"]
+            idle += ["split_k", "k_blocking", "next_panel"]
         elif "pixel_lanes" in knobs.get(self.full("algorithm"), ()):  # it alone reads the map as the right-hand side
             idle += ["operand"]
         if kept.get(self.full("split_k"), 1) != 1 and algorithm not in WHOLE_SUMS:
-            idle += ["rows_per_task", "order", "pixel_rows", "k_blocking"]
+            idle += ["rows_per_task", "order", "pixel_rows", "k_blocking", "next_panel"]
         elif kept.get(self.full("pixel_rows")) == 1:  # then all pixels are one row
             idle += ["rows_per_task", "order"]
         elif kept.get(self.full("k_blocking"), 1) != 1 and not winograd and algorithm not in WHOLE_SUMS:
             idle += ["order"]  # each pass takes the rows for its part of the weights
-        if kept.get(self.full("k_blocking")) == 1:  # as in a schedule without this knob
-            idle += ["k_blocking"]
+        unset = {"k_blocking": 1, "next_panel": 0}
+        idle += [knob for knob, value in unset.items() if kept.get(self.full(knob)) == value]  # as without the knob
         if winograd and kept.get(self.full("stage"), "chunk") == "chunk":
             idle += ["panels_per_task"]
         for knob in idle:

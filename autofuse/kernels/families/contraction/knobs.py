@@ -29,6 +29,8 @@ LEAST_PANEL, BLOCK_BYTES = 2, 8192
 """Vectors, and bytes, of the part of a panel that a pass over the results has at least."""
 LEAST_ROW = 8
 """Pixels that a row of a 1x1 contraction has at least when its pixels are cut into rows."""
+MOST_SHARED = 64
+"""Results a column from which on a panel's tiles are so many that they ask for the next one without being told."""
 PART_CHANNELS = 64
 """Channels that a part of a sum has a multiple of."""
 
@@ -53,6 +55,9 @@ KNOBS: Declared = {
     "k_blocking": Knob(
         (1, 2, 4, 8, 16),
         "passes over the results, each with as many of the channels (whose weights then stay in the first cache)",
+    ),
+    "next_panel": Knob(
+        (0, 1), "of few rows: whether a panel asks for the next one's weights however few tiles share it (1: it does)"
     ),
     "operand": Knob(("packed", "direct"), "a computed right-hand side: copied into panels first, or read as it lies"),
     "tiles": Knob((14, 28, 49, 7, 16, 4), "Winograd tiles transformed together"),
@@ -123,6 +128,7 @@ class Useful:
             "pixel_rows": self.pixel_rows,
             "split_k": self.split_k,
             "k_blocking": self.k_blocking,
+            "next_panel": self.next_panel,
             "tiles": self.of_winograd,
             "stage": self.of_winograd,
             "vectors": lambda values: up_to(values, self.vectors),
@@ -167,6 +173,12 @@ class Useful:
         return (
             v for v in values if isinstance(v, int) and (v == 1 or (few and not self.form.depth % (v * PART_CHANNELS)))
         )
+
+    def next_panel(self, values: Values) -> Iterator[int | str]:
+        """Those that make a difference where a few rows, but more than one, share a panel that was packed ahead."""
+        form, packed = self.form, self.case.workload.values[self.form.w].kind == "constant"
+        few = 1 < results_a_column(form) <= MOST_SHARED and prod(form.rows) == 1
+        return iter(values if few and packed else values[:1])
 
     def k_blocking(self, values: Values) -> Iterator[int | str]:
         """Those each of which takes a part of a panel that is still large, and read by many results."""

@@ -109,12 +109,16 @@ class CopiedRow:
 
 @dataclass(frozen=True)
 class PrefetchShare:
-    """What a tile has to ask for: the part of number `tile`, one of `tiles`, of `size` numbers, in `steps` steps."""
+    """What a tile has to ask for: the part of number `tile`, one of `tiles`, of `size` numbers, in `steps` steps.
+
+    `always`: however few steps there are for a line.
+    """
 
     tile: Expr
     tiles: int
     size: int
     steps: int
+    always: bool = False
 
     @property
     def lines(self) -> int:
@@ -124,7 +128,7 @@ class PrefetchShare:
     @property
     def worth_it(self) -> bool:
         """Whether the tiles are many enough to ask for a panel between them."""
-        return self.lines * FEWEST_STEPS <= self.steps
+        return self.always or self.lines * FEWEST_STEPS <= self.steps
 
     def pieces(self, steps: int) -> int:
         """Pieces of a tile's steps that each ask for a part of its share; 1 where that is small."""
@@ -132,7 +136,8 @@ class PrefetchShare:
 
     def part(self, piece: Expr, pieces: int) -> PrefetchShare:
         """What one of so many pieces of the tile asks for."""
-        return PrefetchShare(self.tile * pieces + piece, self.tiles * pieces, self.size, self.steps // pieces)
+        tile, tiles = self.tile * pieces + piece, self.tiles * pieces
+        return PrefetchShare(tile, tiles, self.size, self.steps // pieces, self.always)
 
 
 def prefetch(emitter: Emitter, weights: Any, start: Expr, share: PrefetchShare) -> None:
