@@ -77,6 +77,16 @@ def test_one_block_of_a_slow_rival_is_a_time_and_no_ratio(fake):
     assert (ratio.value, ratio.verdict) == (None, "too few good blocks")
 
 
+def test_rivals_that_are_all_slow_use_the_budget_until_there_is_a_ratio(fake):
+    """A third of a second a call: neither has the eleven rounds of fast ones in its share, and two are no ratio."""
+    machine = fake(lambda t: 1.0 - 0.03 * (t % 1.0))
+    policy = replace(POLICY, budget_s=6.0)
+    found = raced(machine, policy, a=0.30, b=0.36)
+    assert all(5 <= len(samples.slices) < POLICY.min_rounds for samples in found.values())
+    assert ratio_of(found["b"], found["a"]).value == pytest.approx(1.2, rel=0.02)
+    assert machine.now() < 1.5 * policy.budget_s
+
+
 def test_a_fast_rival_is_timed_in_blocks_of_many_calls(fake):
     found = raced(fake(), a=30e-6)
     assert found["a"].slices[0].calls == round(POLICY.block_s / 30e-6)

@@ -201,13 +201,19 @@ def _enough(states: Mapping[str, _Contender], rounds: int, policy: InterleavingP
 
 
 def _precise(states: Sequence[_Contender], policy: InterleavingPolicy) -> bool:
-    """Whether every contender that can has its good rounds, and every ratio to the first is narrow."""
-    steady = [state for state in states if not state.error and not state.slow]
-    if not steady:
-        return all(state.error or len(state.slices) >= 2 for state in states)
-    known = {str(place): _summary(state, policy) for place, state in enumerate(steady)}
-    if any(len(samples.good()) < policy.min_rounds for samples in known.values()):
-        return False
+    """Whether every contender that can has its good rounds, and every ratio to the first is narrow.
+
+    Where all are slow, each needs as many as a ratio does.
+    """
+    racing = [state for state in states if not state.error]
+    steady = [state for state in racing if not state.slow]
+    known = {str(place): _summary(state, policy) for place, state in enumerate(steady or racing)}
+    if not known:
+        return True
+    for samples in known.values():
+        least = policy.min_rounds if steady else blocks_needed(samples.us.median if samples.us else 0.0)
+        if len(samples.good()) < least:
+            return False
     first, *others = times_of(known).values()
     ratios = [compare(other, first) for other in others]
     if any(ratio.value is None for ratio in ratios):
