@@ -11,6 +11,7 @@ from autofuse.values.arguments import StrPath
 
 if TYPE_CHECKING:
     from autofuse.backend.freestanding.package import PackageReport
+    from autofuse.graph.transform.quantize.certificate import Certificate
     from autofuse.torch_backend.cache import CacheReport
 
 
@@ -20,7 +21,7 @@ class CheckedLibrary:
 
     `trusted`: whether the signature was verified, by one of the keys that were given. `sha256`: of the whole file.
     `sizes`: what it leaves open, from where to where; `steps`: of those that are multiples of a number, that number.
-    `caches`: inputs that it keeps between calls.
+    `caches`: inputs that it keeps between calls. `certificate`: of the model, where `quantize` wrote it.
     """
 
     library: str
@@ -34,6 +35,7 @@ class CheckedLibrary:
     sizes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     caches: tuple[str, ...] = ()
     steps: Mapping[str, int] = field(default_factory=dict)
+    certificate: Certificate | None = None
 
 
 def library_check(library: StrPath, *, trust: Sequence[StrPath] = ()) -> CheckedLibrary:
@@ -42,6 +44,7 @@ def library_check(library: StrPath, *, trust: Sequence[StrPath] = ()) -> Checked
     InputError when it is not. What loads it later (a program in C) checks nothing again: let nobody else write there.
     """
     from autofuse.backend.library.library import check
+    from autofuse.graph.transform.quantize.certificate import certificate_of
 
     keys = [Path(key) for key in trust]
     metadata, signer, digest = check(Path(library), keys)
@@ -51,6 +54,7 @@ def library_check(library: StrPath, *, trust: Sequence[StrPath] = ()) -> Checked
     return CheckedLibrary(
         str(library), signer, bool(keys), digest, metadata.architecture, metadata.cpu_features, metadata.threads,
         metadata.kernels, sizes, opened.kept if opened else (), steps,
+        certificate_of(metadata.origin.custom_metadata_map),
     )  # fmt: skip
 
 

@@ -18,11 +18,12 @@ from autofuse.environment.alone import WhoRuns
 from autofuse.environment.worth import MoreTime, OpenQuestions, Waterfall
 from autofuse.fusion.evidence import GroupTime
 from autofuse.fusion.explain import EdgeReason
+from autofuse.graph.transform.quantize.certificate import Certificate, TriedSet
 from autofuse.job.outcome import JobOutcome
 from autofuse.learning.judge import Judgement
 from autofuse.opened.bench import MixReport, SizesReport
 from autofuse.parted.pareto import PartsFront
-from autofuse.precision.report import ContractionReport, Quantized, TriedSet
+from autofuse.precision.report import ContractionReport, Quantized
 from autofuse.search.composition.pareto import Point
 from autofuse.search.lab.revalidation import Revalidated
 from autofuse.search.progress import (
@@ -44,12 +45,11 @@ from autofuse.views.report.reports import Comparison, Report
 from autofuse.views.run_status import RunStatus
 
 __all__ = [
-    "AskedQuestions", "BenchReport", "Check", "CheckedLibrary", "ChoiceDecision", "Comparison", "CompileReport",
-    "CompositionReport", "ContractionReport", "DatabaseMerge", "EdgeReason", "Explanation", "Forecast",
+    "AskedQuestions", "BenchReport", "Certificate", "Check", "CheckedLibrary", "ChoiceDecision", "Comparison",
+    "CompileReport", "CompositionReport", "ContractionReport", "DatabaseMerge", "EdgeReason", "Explanation", "Forecast",
     "ForecastChanges", "GraphSummary", "GroupTime", "JobInfo", "JobOutcome", "Judgement", "Library", "MergeReport",
     "MixReport", "MoreTime", "OpenQuestions", "PartReport", "PartsDifference", "PartsExplanation", "PartsExport",
     "PartsForecast", "PartsFront", "PartsSummary", "PlanDifference", "PlanExport", "PlanTime", "Point", "Progress",
     "Quantized", "Report", "RestReport", "Revalidated", "RivalReport", "RunOutput", "RunReport", "RunStatus", "Serving",
-    "ShownParts", "ShownPlan", "SizesReport", "Stopping", "TaskInfo", "TriedSet", "TuneResult", "Waterfall",
-    "WhoRuns",
+    "ShownParts", "ShownPlan", "SizesReport", "Stopping", "TaskInfo", "TriedSet", "TuneResult", "Waterfall", "WhoRuns",
 ]  # fmt: skip

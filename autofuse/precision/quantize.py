@@ -9,9 +9,11 @@ from pathlib import Path
 from autofuse.database.database import open_for_lookup
 from autofuse.environment.place import Place
 from autofuse.errors import InputError
+from autofuse.graph.key import graph_key
 from autofuse.graph.loading.files import weight_files
 from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
+from autofuse.graph.transform.quantize.certificate import Data, TriedSet
 from autofuse.graph.transform.quantize.sites import INT8, Site, Sites, find_sites, is_quantised, prepared
 from autofuse.graph.transform.quantize.write import quantised_graph
 from autofuse.precision.calibration import Calibration, calibrate
@@ -20,15 +22,7 @@ from autofuse.precision.cost import ContractionTime, Costs
 from autofuse.precision.gain import no_gain
 from autofuse.precision.metrics import Metric, Outputs, mean_drop
 from autofuse.precision.names import FLOAT
-from autofuse.precision.report import (
-    MODEL,
-    ContractionReport,
-    Data,
-    Quantized,
-    TriedSet,
-    counts,
-    quantised_bytes,
-)
+from autofuse.precision.report import MODEL, ContractionReport, Quantized, counts, quantised_bytes
 from autofuse.precision.runs import Progress, outputs_of
 from autofuse.precision.samples import Sample, Source, digest, read_samples
 from autofuse.precision.sensitivity import Sensitivity
@@ -262,7 +256,7 @@ class _Work:
             Data(len(split.calibration), digest(split.calibration)),
             Data(len(split.acceptance), digest(split.acceptance), split.held_out), wish.ranges,
             tuple(sorted(rows, key=lambda row: position[row.operator])), self.sum_us({}), self.sum_us(chosen),
-            tuple(sorted(self.front, key=lambda point: point.time_us)), self.rounds,
+            tuple(sorted(self.front, key=lambda point: point.time_us)), self.rounds, graph_key(self.model),
         )  # fmt: skip
 
     def row(self, site: Site, precision: str) -> ContractionReport:

@@ -4,29 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from autofuse.graph.model import Graph
 from autofuse.graph.submodel import annotated_model
+from autofuse.graph.transform.quantize.certificate import KEY, Certificate, Data, Front, TriedSet
 from autofuse.graph.transform.quantize.nibbles import pack_nibbles
 from autofuse.graph.transform.quantize.sites import BF16, INT8, NARROW
 from autofuse.precision.names import FLOAT
 from autofuse.values.outputs import Kind, has_metadata
 from autofuse.values.statistics import MeanInterval
 
-KEY = "autofuse.quantization"
-"""Where the certificate stands among a model's metadata."""
 MODEL = Kind("a model that autofuse quantised", lambda path: has_metadata(path, KEY))
-
-
-@dataclass(frozen=True)
-class Data:
-    """Samples that were used. `sha256`: of their arrays; `held_out`: taken from the calibration data."""
-
-    samples: int
-    sha256: str
-    held_out: bool = False
 
 
 @dataclass(frozen=True)
@@ -44,16 +33,6 @@ class ContractionReport:
     times: str = ""
 
 
-@dataclass(frozen=True)
-class TriedSet:
-    """A set of precisions that was tried: contractions in each besides float32, the sum of all contractions' times, and
-    the mean drop on the calibration data."""
-
-    counts: Mapping[str, int]
-    time_us: float
-    drop: float
-
-
 def counts(precisions: Iterable[str]) -> dict[str, int]:
     """How many contractions have each precision besides float32."""
     given = list(precisions)
@@ -67,6 +46,7 @@ class Quantized:
     `drop`: the metric's mean on the acceptance data, with bounds that it keeps with the confidence beside them; the
     upper one is at most `max_drop`. `float_us`, `chosen_us`: sums of the contractions' times before and after.
     `front`: what was tried on the calibration data. `rounds`: measurements on the acceptance data until the bound held.
+    `source`: key of the float model's graph.
     """
 
     model: str
@@ -83,6 +63,7 @@ class Quantized:
     chosen_us: float
     front: tuple[TriedSet, ...]
     rounds: int
+    source: str
 
     @property
     def counts(self) -> dict[str, int]:
@@ -99,17 +80,20 @@ class Quantized:
         """Contractions that multiply bfloat16."""
         return self.counts[BF16]
 
-    def certificate(self) -> dict[str, Any]:
-        """What stands in the written model, as JSON."""
+    @property
+    def certificate(self) -> Certificate:
+        """What stands in the written model, and from there in libraries, runs and plans."""
         stayed = {one.operator: one.why for one in self.contractions if one.precision == FLOAT}
-        facts = {name: getattr(self, name) for name in ("metric", "meaning", "max_drop", "ranges")} | self.counts
-        data = {name: asdict(getattr(self, name)) for name in ("drop", "calibration", "acceptance")}
-        return {**facts, **data, FLOAT: stayed}
+        front = Front(self.float_us, self.chosen_us, self.source, self.front)
+        return Certificate(
+            self.metric, self.meaning, self.max_drop, self.ranges, self.drop, self.calibration, self.acceptance,
+            stayed, self.counts, front,
+        )  # fmt: skip
 
 
 def quantised_bytes(graph: Graph, report: Quantized) -> bytes:
     """The file of a quantised graph: with the metadata of the model that it was, and the certificate."""
-    about: Mapping[str, str] = {**graph.origin.custom_metadata_map, KEY: json.dumps(report.certificate())}
+    about: Mapping[str, str] = {**graph.origin.custom_metadata_map, KEY: json.dumps(report.certificate.to_json())}
     model = annotated_model(graph, {}, about)
     pack_nibbles(model)
     data: bytes = model.SerializeToString()

@@ -13,7 +13,7 @@ from pathlib import Path
 import optuna
 
 from autofuse.database.database import ProfilingDatabase, open_database
-from autofuse.database.records import RunStart
+from autofuse.database.records import Json, RunStart
 from autofuse.environment.device import NamedDevice, RunnerOptions, open_runner, thread_count
 from autofuse.environment.environment import Environment
 from autofuse.environment.outcomes import newest_median_us
@@ -24,6 +24,7 @@ from autofuse.graph.key import graph_key
 from autofuse.graph.loading.given.constants import model_sha256
 from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
+from autofuse.graph.transform.quantize.certificate import CERTIFICATE, certificate_of
 from autofuse.kernels.lowering.coverage import require_kernels
 from autofuse.measure.checking.reference import ReferenceStore, capture
 from autofuse.measure.children.process import available_cores
@@ -205,7 +206,17 @@ def _run(
             **{name: one for name, one in told.items() if one},
         },
         budget={"seconds": request.budget_s, "trials": request.trials},
-        provenance={**environment.provenance.as_dict(), RATES: machine_rates(base, environment)},
+        provenance={
+            **environment.provenance.as_dict(),
+            RATES: machine_rates(base, environment),
+            **_quantisation(graph),
+        },
         started_at=datetime.now(UTC) - timedelta(seconds=now() - started),
     )
     return base.start_run(environment.setting, start), name
+
+
+def _quantisation(graph: Graph) -> dict[str, Json]:
+    """The certificate of a model that `quantize` wrote, for its run's provenance; nothing for other models."""
+    found = certificate_of(graph.origin.custom_metadata_map)
+    return {} if found is None else {CERTIFICATE: found.to_json()}

@@ -337,6 +337,11 @@ def expected_ratio(old_us: float | None, new_us: float | None) -> float | None:
     return old_us / new_us if old_us and new_us else None
 
 
+def percent_text(part: float) -> str:
+    """A part of one as people read it: "0.0033 %"."""
+    return f"{100 * part:.3g} %"
+
+
 def _of_rounds(blocks: Good, trusted: bool, name: str, rounds: tuple[int, ...]) -> Timed:
     counted = tuple(blocks[number] for number in rounds)
     return Timed(median_interval(counted), trusted, counted, name, rounds, blocks)

@@ -18,6 +18,7 @@ from autofuse.fusion.space import FusionSpace
 from autofuse.graph.cost import group_cost, intermediate_bytes, operator_cost
 from autofuse.graph.mapping import MappingType, mapping_type
 from autofuse.graph.model import Graph
+from autofuse.graph.transform.quantize.certificate import Certificate, certificate_of
 from autofuse.rewrite.rule import Match
 
 WIDE, PRODUCTS = frozenset({"int16", "uint16"}), frozenset({"Conv", "MatMul", "Gemm"})
@@ -67,7 +68,8 @@ class GraphSummary:
     share a decision, which makes the space `shared` times smaller. `regions`: see `autofuse.fusion.planner.regions`, of
     which `distinct_regions` differ in more than names and weights. `rewrites`: the rules that apply, those met
     once others were applied too. `runs`: who runs the whole model (None: nobody asked). `wide_levels`: names of
-    products and convolutions whose levels have 16 bits, which are computed in float32.
+    products and convolutions whose levels have 16 bits, which are computed in float32. `certificate`: what a model that
+    `quantize` wrote may lose.
     """
 
     name: str
@@ -85,6 +87,7 @@ class GraphSummary:
     rewrites: tuple[RewriteSummary, ...] = ()
     runs: WhoRuns | None = None
     wide_levels: tuple[str, ...] = ()
+    certificate: Certificate | None = None
 
     @property
     def shared(self) -> float:
@@ -129,6 +132,7 @@ def inspect(graph: Graph, space: FusionSpace | None = None, runs: WhoRuns | None
         rewrites=_rewrites(planner.matches),
         runs=runs,
         wide_levels=_wide_levels(graph),
+        certificate=certificate_of(graph.origin.custom_metadata_map),
     )
 
 

@@ -22,6 +22,7 @@ from autofuse.fusion.skeleton import folded_into, realise, settled
 from autofuse.graph.key import graph_key
 from autofuse.graph.model import Graph
 from autofuse.graph.submodel import annotated_model
+from autofuse.graph.transform.quantize.certificate import Certificate, certificate_of, kept_metadata
 from autofuse.kernels.lowering.lower import Lowering
 from autofuse.values.outputs import Inputs, Kind, check_output, database_files, has_mark, has_metadata, write_output
 from autofuse.values.reasons import REASON_CODES
@@ -37,7 +38,8 @@ class Explanation:
     """An explanation: every edge between two operators of the model, and what a plan does with it.
 
     `waterfall`: what each decision of the plan that a run chose was worth, as it was told at that run's end. `alone`:
-    who runs the model, and what its newest race with ONNX Runtime alone said, as a compile takes it now.
+    who runs the model, and what its newest race with ONNX Runtime alone said, as a compile takes it now. `certificate`:
+    what a quantised model may lose.
     """
 
     plan_key: str
@@ -45,6 +47,7 @@ class Explanation:
     edges: tuple[EdgeReason, ...]
     waterfall: Waterfall | None = None
     alone: str = ""
+    certificate: Certificate | None = None
 
     def of(self, names: str) -> Explanation:
         """Only the edges of one or two operators, by comma; InputError for one that the model has not."""
@@ -61,16 +64,19 @@ class Explanation:
 
 @dataclass(frozen=True)
 class ShownPlan:
-    """A plan under the name that it was asked by, and the limits of its schedules; `text`: its kernels, for people."""
+    """A plan under the name that it was asked by, and the limits of its schedules; `text`: its kernels, for people.
+    `certificate`: of the model, where it was quantised."""
 
     name: str
     plan: FusionPlan
     text: str
     limits: ScheduleLimits
+    certificate: Certificate | None = None
 
     def to_json(self) -> str:
-        """What stands in a plan file: the plan, and the limits beside it."""
-        return self.plan.to_json(self.limits)
+        """What stands in a plan file: the plan, and beside it the limits and the certificate."""
+        text = self.plan.to_json(self.limits)
+        return text if self.certificate is None else self.certificate.beside(text)
 
 
 @dataclass(frozen=True)
@@ -116,7 +122,7 @@ def chosen_plan(graph: Graph, plan: str, place: Place) -> tuple[FusionPlan, Sche
 def shown(graph: Graph, name: str, place: Place) -> ShownPlan:
     """The plan called `name`, with its kernels."""
     plan, limits = chosen_plan(graph, name, place)
-    return ShownPlan(name, plan, describe(graph, plan, limits), limits)
+    return ShownPlan(name, plan, describe(graph, plan, limits), limits, _certificate(graph))
 
 
 def difference(graph: Graph, first: str, second: str, place: Place) -> PlanDifference:
@@ -135,7 +141,11 @@ def explained(graph: Graph, name: str, place: Place, alone: str = "") -> Explana
     rows = explain(graph, plan, chosen, evidence(graph, plan, place))
     names = {*graph.by_name, *settled(graph, plan)[0].by_name}
     summary = _told(place, plan) if name == BEST else {}
-    return Explanation(plan.key, frozenset(names), rows, waterfall_of(summary), alone)
+    return Explanation(plan.key, frozenset(names), rows, waterfall_of(summary), alone, _certificate(graph))
+
+
+def _certificate(graph: Graph) -> Certificate | None:
+    return certificate_of(graph.origin.custom_metadata_map)
 
 
 def _told(place: Place, plan: FusionPlan) -> Mapping[str, Json]:
@@ -193,7 +203,7 @@ def export(
         drawn = picture(graph, plan, {operators: f"{span.us:.1f} us" for operators, span in times.items()})
         write_output(output, drawn + DRAWN + "\n", EXPORTS[kind], inputs)
     else:
-        about = {PREFIX + "plan": plan.key, PREFIX + "kernels": str(len(plan.groups))}
+        about = {PREFIX + "plan": plan.key, PREFIX + "kernels": str(len(plan.groups)), **kept_metadata(graph.origin)}
         model = annotated_model(settled(graph, plan)[0], notes(graph, plan, times), about, weights)
         write_output(output, model.SerializeToString(), EXPORTS[kind], inputs)
     return PlanExport(str(output), kind, plan.key, len(graph.operators), len(plan.groups), len(times))

@@ -13,6 +13,7 @@ from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.space import FusionSpace
 from autofuse.graph.model import Graph
 from autofuse.graph.parts.annotated import annotated_source
+from autofuse.graph.transform.quantize.certificate import Certificate, certificate_of, kept_metadata
 from autofuse.segments.choice import Choice
 from autofuse.segments.report import OWN, REST, PartReport, RestReport, part_reports, rest_reports
 from autofuse.values.outputs import Inputs, write_output
@@ -48,10 +49,12 @@ class InParts(Generic[Shown]):
 
 @dataclass(frozen=True)
 class PartsSummary(InParts[GraphSummary]):
-    """A summary of a model in parts; `runs`: who runs it, and what the newest race of its parts said."""
+    """A summary of a model in parts; `runs`: who runs it, and what the newest race of its parts said; `certificate`:
+    what a quantised model may lose."""
 
     name: str
     runs: WhoRuns
+    certificate: Certificate | None = None
 
     @property
     def flops(self) -> int:
@@ -72,7 +75,8 @@ class PartsSummary(InParts[GraphSummary]):
 def inspect_parts(choice: Choice, name: str, space: FusionSpace | None, runs: WhoRuns) -> PartsSummary:
     """Summary of a model's parts."""
     segments = tuple(inspect(graph, space) for graph in _graphs(choice))
-    return PartsSummary(part_reports(choice), rest_reports(choice), segments, name, runs)
+    certificate = certificate_of(choice.source.origin.custom_metadata_map)
+    return PartsSummary(part_reports(choice), rest_reports(choice), segments, name, runs, certificate)
 
 
 @dataclass(frozen=True)
@@ -166,7 +170,7 @@ def _export_whole(
             told[node.name] = {**where, **why, **kernels.get(node.name, {})}
     keys = " ".join(plan.key for _, plan in chosen)
     kernel_count = sum(len(plan.groups) for _, plan in chosen)
-    about = {PREFIX + "plan": keys, PREFIX + "kernels": str(kernel_count)}
+    about = {PREFIX + "plan": keys, PREFIX + "kernels": str(kernel_count), **kept_metadata(choice.source.origin)}
     model = annotated_source(choice.source, told, about, weights)
     write_output(output, model.SerializeToString(), EXPORTS["onnx"], inputs)
     return PlanExport(str(output), "onnx", keys, len(choice.source.nodes), kernel_count, timed)

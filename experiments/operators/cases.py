@@ -1,18 +1,24 @@
-"""Single operators that whole networks hang on: convolutions, products, softmax and normalisation."""
+"""Single operators that networks hang on: convolutions, products, weights of four bits, softmax, normalisation."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
 
+import numpy as np
 import onnx
+from onnx import helper
 
 from experiments.architectures.decomposed import gelu
-from experiments.architectures.draft import Draft
+from experiments.architectures.draft import IR_VERSION, OPSET, Draft
 
 Build = Callable[[], onnx.ModelProto]
 LAYERS = 8
 """Of a chain; even."""
+BLOCK = 128
+"""Weights of four bits that share a scale."""
+MANY, FEW = 40, 8
+"""Matrices of 4096 by 4096 weights in 4 bits: 357 MB, more than the last cache of any server here, and 71 MB."""
 
 
 def dense(rows: int, depth: int, columns: int) -> onnx.ModelProto:
@@ -65,6 +71,27 @@ def layer_norm(*shape: int) -> onnx.ModelProto:
     parts = [draft.constant(name, draft.normal(shape[-1:], 1.0)) for name in ("s", "b")]
     draft.node("LayerNormalization", "norm", ["x", *parts], axis=-1)
     return draft.model({"x": shape}, "y", shape)
+
+
+def nibbles(layers: int, width: int, level: int) -> onnx.ModelProto:
+    """Products of one row by square matrices of 4 bits (MatMulNBits), one behind the other, as a decoder has them.
+
+    `level`: the least accuracy that is asked for (`accuracy_level`): 1 of float32 sums, 4 of activations in bytes.
+    """
+    draft, x = Draft("operator", 0), "x"
+    for number in range(layers):
+        codes = draft.random.integers(0, 256, (width, width // BLOCK, BLOCK // 2), np.uint8)
+        scales = draft.random.uniform(0.1, 0.3, (width, width // BLOCK)).astype(np.float32) * np.float32(width**-0.5)
+        weights = [draft.constant(f"{name}{number}", array) for name, array in (("codes", codes), ("scales", scales))]
+        x = draft.node(
+            "MatMulNBits", f"product{number}", [x, *weights], domain="com.microsoft", K=width, N=width, bits=4,
+            block_size=BLOCK, accuracy_level=level,
+        )  # fmt: skip
+    draft.nodes[-1].output[0] = "y"
+    ends = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, (1, width)) for name in ("x", "y")]
+    graph = helper.make_graph(draft.nodes, draft.name, ends[:1], ends[1:], draft.weights)
+    opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
 
 
 SKINNY: Mapping[str, Build] = {
@@ -132,7 +159,13 @@ CHAINS: Mapping[str, Build] = {
     },
 }  # fmt: skip
 """As inside a network, where maps stand in whatever layout suits; the single ones begin and end in ONNX's."""
+NIBBLES: Mapping[str, Build] = {
+    f"{layers} x int4 1x4096x4096, level {level}": partial(nibbles, layers, 4096, level)
+    for layers in (FEW, MANY)
+    for level in (1, 4)
+}
+"""Decoding with weights of 4 bits: the limit is the bandwidth of the memory that they come from."""
 FAMILIES: Mapping[str, Mapping[str, Build]] = {
     "windows": WINDOWS, "pointwise": POINTWISE, "depthwise": DEPTHWISE, "dense": DENSE, "skinny": SKINNY, "rows": ROWS,
-    "chains": CHAINS,
+    "chains": CHAINS, "nibbles": NIBBLES,
 }  # fmt: skip

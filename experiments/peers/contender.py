@@ -28,6 +28,7 @@ MODULES = {
     "litert:dynamic": "litert_runtime",
     "ncnn": "ncnn_runtime",
     "ncnn:bf16": "ncnn_runtime",
+    "ncnn:int8": "ncnn_runtime",
     "metaschedule": "metaschedule_runtime",
 }
 """Module in `experiments.peers.runtimes` of each kind: it has `prepare(job)` and `open_network(...)`."""

@@ -69,6 +69,7 @@ ENGINES = (
     Engine("torch.compile int8", "torch.compile:int8", FLOAT32, INT8, rival="torch.compile"),
     Engine("LiteRT int8", "litert:int8", FLOAT32, INT8, rival="litert"),
     Engine("LiteRT dynamic", "litert:dynamic", FLOAT32, INT8, rival="litert"),
+    Engine("ncnn int8", "ncnn:int8", FLOAT32, INT8, rival="ncnn"),
     Engine("autofuse QDQ", "autofuse", QDQ, INT8, own=True),
     Engine("autofuse dynamic", "autofuse", DYNAMIC, INT8, own=True),
     Engine("ONNX Runtime MatMulNBits", "onnxruntime", NIBBLES, NIBBLES),

@@ -24,7 +24,7 @@ from autofuse.cli.screens.job_view import LOG
 from autofuse.compiler.parts.ort_model import MODEL as COMPILED
 from autofuse.database.database import open_database
 from autofuse.errors import InputError
-from autofuse.precision.report import KEY
+from autofuse.graph.transform.quantize.certificate import KEY
 from autofuse.precision.report import MODEL as QUANTISED
 from autofuse.values.outputs import Kind, check_output
 from autofuse.values.resources import named_files

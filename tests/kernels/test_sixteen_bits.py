@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -55,6 +58,28 @@ def neighbours(small: Small, lanes: int) -> None:
 def test_all_types(op: str, left: str, right: str) -> None:
     for lanes in (8, 16):
         neighbours(contraction(op, left, right, 24, 40, 3, relu=True), lanes)
+
+
+def optimised(small: Small, folder: Path) -> set[str]:
+    """Operators of a model as ONNX Runtime runs it."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level, options.optimized_model_filepath = 4, str(folder / "optimised.onnx")
+    onnxruntime.InferenceSession(small.model().SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return {node.op_type for node in onnx.load(folder / "optimised.onnx").graph.node}
+
+
+@pytest.mark.parametrize("op", ["MatMul", "Conv"])
+@pytest.mark.parametrize(("left", "right"), [(left, right) for left in WIDE for right in NARROW])
+def test_onnx_runtime_multiplies_them_in_float32_too(op: str, left: str, right: str, tmp_path: Path) -> None:
+    """Were that otherwise, its integers would be what ours are held to."""
+    found = optimised(contraction(op, left, right, 24, 40, 3, relu=False), tmp_path)
+    real = {op, f"Fused{op}"} | ({"MatMulNBits"} if (op, right) != ("MatMul", "int16") else set())
+    assert found & real and not any("QLinear" in kind or "Integer" in kind for kind in found)
+
+
+@pytest.mark.parametrize("op", ["MatMul", "Conv"])
+def test_bytes_it_multiplies_as_integers(op: str, tmp_path: Path) -> None:
+    assert f"QLinear{op}" in optimised(contraction(op, "uint8", "int8", 24, 40, 3, relu=False), tmp_path)
 
 
 @given(

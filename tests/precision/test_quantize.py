@@ -24,8 +24,8 @@ from autofuse.cli.screens.quantize_view import quantize_text
 from autofuse.cli.screens.render import explained
 from autofuse.errors import InputError
 from autofuse.graph.loading.load import load
+from autofuse.graph.transform.quantize.certificate import Data
 from autofuse.measure.checking.reference import run_reference
-from autofuse.precision.report import Data
 from autofuse.values.statistics import MeanInterval
 from tests.precision.trained import accuracy, images, questions, save, trained, trained_attention
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from autofuse.cli.screens.render import describe, plain, records
 
 if TYPE_CHECKING:
-    from autofuse.api.results import PartReport, PartsSummary, RestReport, WhoRuns
+    from autofuse.api.results import Certificate, PartReport, PartsSummary, RestReport, WhoRuns
 
 ALONE = "ONNX Runtime runs all of this model."
 
@@ -49,7 +49,7 @@ def summary_text(summary: PartsSummary) -> Group:
         "in ONNX Runtime": summary.operators - own,
         "GFLOPs": summary.flops / 1e9,
         "of which in kernels of autofuse": summary.own_flops / 1e9,
-        **runs_facts(summary.runs),
+        **runs_facts(summary.runs, (), summary.certificate),
     }
     rows = [
         {
@@ -67,13 +67,15 @@ def summary_text(summary: PartsSummary) -> Group:
     return Group(*found)
 
 
-def runs_facts(runs: WhoRuns | None, wide_levels: Sequence[str] = ()) -> dict[str, object]:
-    """Who runs a model, and why; which of its products are not of integers though they are of levels."""
+def runs_facts(
+    runs: WhoRuns | None, wide_levels: Sequence[str] = (), certificate: Certificate | None = None
+) -> dict[str, object]:
+    """Who runs a model, and why; which of its products of levels are not of integers; its certificate."""
     found: dict[str, object] = {} if runs is None else {"runs in": runs.side, "why": runs.reason}
     if wide_levels:
         reason = "sums of such products may not fit 32 bits, and ONNX Runtime computes them so, too"
         found["levels of 16 bits"] = f"{len(wide_levels)} products or convolutions in float32: {reason}"
-    return found
+    return found if certificate is None else {**found, "certificate": certificate.facts()}
 
 
 def of_segments(parts: Sequence[PartReport], rest: Sequence[RestReport], texts: Sequence[Any]) -> Group:

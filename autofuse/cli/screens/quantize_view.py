@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from autofuse.cli.screens.render import describe, plain, records
-from autofuse.values.arguments import micros
+from autofuse.values.ratios import percent_text
 
 if TYPE_CHECKING:
     from autofuse.api.results import Quantized
@@ -39,26 +38,11 @@ def quantize_text(found: Quantized) -> Group:
     if found.front:
         tried = [
             {f"in {kind}": one.counts[kind] for kind in kinds}
-            | {"time_us": one.time_us, "mean drop": _percent(one.drop)}
+            | {"time_us": one.time_us, "mean drop": percent_text(one.drop)}
             for one in found.front
         ]
         parts += ["", records(plain(tried), "sets tried, on the calibration data")]
-    return Group(*parts, "", describe(_certificate(found, kinds)), *_warnings(found))
-
-
-def _certificate(found: Quantized, kinds: Sequence[str]) -> dict[str, str]:
-    drop, total = found.drop, len(found.contractions)
-    return {
-        "written": found.output,
-        **{f"in {kind}": f"{found.counts[kind]} of {total} contractions" for kind in kinds},
-        "times": f"{micros(found.float_us)} in float32, {micros(found.chosen_us)} now (contractions only)",
-        "metric": f"{found.metric}: {found.meaning}",
-        "drop": f"{_percent(drop.mean)} on {found.acceptance.samples} samples, at most {_percent(drop.hi)} "
-        f"with {drop.confidence:.0%} confidence (allowed: {_percent(found.max_drop)})",
-        "calibration": f"{found.calibration.samples} samples, sha256 {found.calibration.sha256[:16]}",
-        "acceptance": f"{found.acceptance.samples} samples, sha256 {found.acceptance.sha256[:16]}"
-        + (" (kept back from the calibration data)" if found.acceptance.held_out else ""),
-    }
+    return Group(*parts, "", describe({"written": found.output, **found.certificate.facts(kinds)}), *_warnings(found))
 
 
 def _warnings(found: Quantized) -> list[Text]:
@@ -72,7 +56,3 @@ def _warnings(found: Quantized) -> list[Text]:
         texts.append("Some times are not trusted: what they decide is known when both models were tuned on a machine "
                      "that does nothing else.")  # fmt: skip
     return [Text(), *(Text(text, style="dim") for text in texts)] if texts else []
-
-
-def _percent(part: float) -> str:
-    return f"{100 * part:.3g} %"

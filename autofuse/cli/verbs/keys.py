@@ -66,8 +66,10 @@ def check(
     steps = {name: f" in steps of {step}" for name, step in found.steps.items()}
     ranges = found.sizes.items()
     open_sizes = ", ".join(f"{name} {low} to {high}{steps.get(name, '')}" for name, (low, high) in ranges)
-    more = {"open sizes": open_sizes, "caches": ", ".join(found.caches)}
-    facts = {name: value for name, value in vars(found).items() if name not in ("sizes", "steps", "caches")}
+    more: dict[str, object] = {"open sizes": open_sizes, "caches": ", ".join(found.caches)}
+    hidden = ("sizes", "steps", "caches", "certificate")
+    facts = {name: value for name, value in vars(found).items() if name not in hidden}
+    more |= {} if found.certificate is None else {"certificate": found.certificate.facts()}
     shown = describe({**facts, **{name: text for name, text in more.items() if text}})
     show(found, form, shown, after_library_check(str(library), [str(key) for key in trust or ()]))
 

@@ -103,7 +103,7 @@ def _summary_text(summary: GraphSummary, every_operator: bool) -> Group:
         "regions": f"{summary.regions}, of which {summary.distinct_regions} differ",
         "open decisions": f"{len(summary.decisions)}, for {summary.sites} places ({summary.shared:.1f} share one)",
         "plans": f"at most 10^{summary.log10_plans:.1f}",
-        **runs_facts(summary.runs, summary.wide_levels),
+        **runs_facts(summary.runs, summary.wide_levels, summary.certificate),
     }
     parts: list[Any] = [describe(facts)]
     types: dict[tuple[str, str], list[int]] = {}

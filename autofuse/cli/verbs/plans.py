@@ -228,7 +228,8 @@ def explain(
 
 
 def _edges_body(found: Explanation) -> dict[str, object]:
-    return {"plan": found.plan_key, "edges": found.edges, "waterfall": found.waterfall, "alone": found.alone}
+    told = {"waterfall": found.waterfall, "alone": found.alone, "certificate": found.certificate}
+    return {"plan": found.plan_key, "edges": found.edges, **told}
 
 
 def _edges_text(found: Explanation, edge: str | None) -> Group:
@@ -243,6 +244,8 @@ def _edges_text(found: Explanation, edge: str | None) -> Group:
     table = [_edge_row(row, timed) for row in rows]
     told = ["", waterfall_text(found.waterfall)] if found.waterfall is not None and edge is None else []
     told += ["", Text(f"As a whole: {found.alone}.")] if found.alone and edge is None else []
+    if found.certificate is not None and edge is None:
+        told += ["", describe(found.certificate.facts(), "quantised, with this certificate")]
     return Group(records(plain(table)), "", records(plain(summary)), *told)
 
 

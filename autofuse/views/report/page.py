@@ -19,6 +19,7 @@ from autofuse.environment.worth import more_time_of, not_asked_of, waterfall_of
 from autofuse.values.names import TITLES
 from autofuse.values.outputs import Kind, database_files, has_head, has_mark, write_output
 from autofuse.values.ratios import Ratio
+from autofuse.views.accuracy import certificate_of_run, front_of_contractions, front_of_models
 from autofuse.views.frames.groups import last_choice
 from autofuse.views.frames.standing import job_standing, plan_gap, run_length_s, run_standing
 from autofuse.views.frames.whole import UNCONFIRMED, choice_words, trusted_decisions, whole_model
@@ -111,6 +112,7 @@ def page_data(analysis: Analysis, info: RunInfo, transfer: Json | None = None) -
         "trust": _trust(frames, groups),
         "counts": _counts(frames),
         "worth": _worth(info),
+        "accuracy": _accuracy(analysis, info),
         "plots": {
             "progress": {
                 "groups": series.best_so_far(
@@ -181,6 +183,17 @@ def _worth(info: RunInfo) -> Json:
         "steps": [] if found is None else found.rows(),
         "not_asked": [asdict(one) for one in not_asked_of(info.summary)],
         "more": None if more is None else asdict(more),
+    }
+
+
+def _accuracy(analysis: Analysis, info: RunInfo) -> Json:
+    """What a quantised model lost for which time, and the models that were made of one float model."""
+    found = certificate_of_run(info)
+    return {
+        "facts": [] if found is None else [{"fact": name, "value": text} for name, text in found.facts().items()],
+        "allowed": None if found is None else found.max_drop,
+        "contractions": [] if found is None else front_of_contractions(found),
+        "models": front_of_models(analysis, info),
     }
 
 

@@ -37,7 +37,7 @@ from autofuse.views.report.tables import (
     paying_fusions,
     provenance_facts,
 )
-from autofuse.views.report.worth_text import what_it_was_worth
+from autofuse.views.report.worth_text import what_is_lost, what_it_was_worth
 from autofuse.views.terms import TERMS, used_in
 
 if TYPE_CHECKING:
@@ -88,6 +88,7 @@ def run_markdown(analysis: Analysis, run: RunReference | None, shared: Collectio
         "## Whole model",
         _whole_model(info, frames),
         *what_it_was_worth(info.summary),
+        *what_is_lost(analysis, info),
         "## Trust and coverage",
         _trust(frames),
         "## Failures",

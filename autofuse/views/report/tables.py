@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from autofuse.fusion.evidence import LAUNCH_US
+from autofuse.graph.transform.quantize.certificate import CERTIFICATE
 from autofuse.values.arguments import format_duration
 from autofuse.values.reasons import REASON_CODES
 from autofuse.views.frames.groups import GAIN
@@ -71,7 +72,7 @@ def provenance_facts(info: RunInfo, job: JobInfo | None = None) -> list[tuple[st
         "seed": info.seed,
         **{f"argument {key}": value for key, value in info.arguments.items()},
         **(_budget(info) if job is None else {"budget": _share_of(job)}),
-        **info.provenance,
+        **{name: value for name, value in info.provenance.items() if name != CERTIFICATE},
     }
     return [(name, rates_text(value) if name == "rates" else _fact(value)) for name, value in facts.items()]
 

@@ -1,18 +1,30 @@
-"""What each decision was worth and what was not reached, as sections of the report."""
+"""What each decision was worth, what was not reached, and what a quantised model loses, as sections of the report."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autofuse.environment.worth import more_time_of, not_asked_of, waterfall_of
 from autofuse.values.names import TITLES
+from autofuse.values.ratios import percent_text
+from autofuse.views.accuracy import certificate_of_run, front_of_contractions, front_of_models
 from autofuse.views.report import markdown
+
+if TYPE_CHECKING:
+    from autofuse.database.records import RunInfo
+    from autofuse.views.frames.analysis import Analysis
 
 HOW = (
     "Steps are differences of sums of kernels, each timed alone; a decision is compared with its alternative at equal "
     "care for schedules. The remainder is what whole networks say beyond those sums."
 )
+LOST = "What this model loses against the float model that it was made from, on data that chose nothing."
+WEIGHED = (
+    "The sets of precisions that were weighed: the sum of the contractions' times, each alone, against the mean drop "
+    "on the calibration data; of what was written, on the acceptance data."
+)
+WHOLE = "Those that were tuned on this device, each as a whole: the time of its chosen plan against its drop."
 SUMMED = "Start and end are sums of kernels: the run measured no plan whole beside no fusion."
 
 
@@ -38,6 +50,26 @@ def what_it_was_worth(summary: Mapping[str, object] | None) -> list[str]:
             markdown.table(["question", "expected gain", "in"], rows),
         ]
     return parts
+
+
+def what_is_lost(analysis: Analysis, info: RunInfo) -> list[str]:
+    """The sections about a quantised model's certificate and its fronts of time against accuracy; none of others."""
+    found, parts, head = certificate_of_run(info), list[str](), ["what", "precisions", "time", "lost, mean", "at most"]
+    if found is not None:
+        facts = ([name, markdown.text(text)] for name, text in found.facts().items())
+        parts += ["## Quantised", LOST, markdown.table(["fact", "value"], facts)]
+        if points := front_of_contractions(found):
+            parts += [WEIGHED, markdown.table(head, map(_point_cells, points))]
+    if models := front_of_models(analysis, info):
+        named = [head[0], "model", *head[2:]]
+        parts += ["## Models of one float model", WHOLE, markdown.table(named, map(_point_cells, models))]
+    return parts
+
+
+def _point_cells(point: Mapping[str, Any]) -> list[object]:
+    most = "" if point["hi"] is None else percent_text(point["hi"])
+    time = markdown.micros(point["us"]) + ("" if point["trusted"] else " (not trusted)")
+    return [point["kind"], markdown.text(point["label"]), time, percent_text(point["drop"]), most]
 
 
 def _cells(row: Mapping[str, Any]) -> list[object]:

@@ -1,9 +1,10 @@
-"""ncnn in float32, or with what it stores in bfloat16; its model converted by pnnx."""
+"""ncnn in float32, with what it stores in bfloat16, or in int8; its model converted by pnnx."""
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from experiments.peers.runtimes.job import Array, Job, Ready, UnsupportedError
+from experiments.peers.runtimes.ncnn_int8 import PARAMETERS, WEIGHTS, quantise
 
 SHAPES = "shapes.json"
-BFLOAT16 = "ncnn:bf16"
+BFLOAT16, INT8 = "ncnn:bf16", "ncnn:int8"
 FOREIGN = re.compile(r"^(pnnx|aten|prim|torch|nn|F|Tensor)[.:]|^pnnx")
 """Names of operators that pnnx wrote down without knowing a layer of ncnn for them."""
 
@@ -32,13 +34,17 @@ def prepare(job: Job) -> Ready:
     shapes = [[list(array.shape), array.dtype.name] for array in results]
     (job.folder / SHAPES).write_text(json.dumps(shapes), encoding="utf-8")
     pnnx.export(module, str(job.folder / "model.pt"), given, fp16=False)
-    parameters = job.folder / "model.ncnn.param"
+    parameters = job.folder / PARAMETERS
     if not parameters.exists():
         raise UnsupportedError("pnnx wrote no ncnn model")
     unknown = foreign_layers(parameters.read_text(encoding="utf-8"))
     if unknown:
         raise UnsupportedError(f"ncnn has no layer for {', '.join(unknown)}")
-    return Ready(job.folder, f"{note}, pnnx")
+    if job.kind != INT8:
+        return Ready(job.folder, f"{note}, pnnx")
+    quantise(job.folder, [ncnn_array(array) for array in job.inputs.values()], job.folder / "int8")
+    shutil.copy(job.folder / SHAPES, job.folder / "int8" / SHAPES)
+    return Ready(job.folder / "int8", f"{note}, pnnx, int8 by the largest numbers")
 
 
 def foreign_layers(text: str) -> list[str]:
@@ -59,12 +65,12 @@ class NcnnNetwork:
         options.use_fp16_packed = options.use_fp16_storage = options.use_fp16_arithmetic = False
         options.use_bf16_storage = kind == BFLOAT16
         for load, file in (
-            (self._net.load_param, "model.ncnn.param"),
-            (self._net.load_model, "model.ncnn.bin"),
+            (self._net.load_param, PARAMETERS),
+            (self._net.load_model, WEIGHTS),
         ):
             if load(str(path / file)):
                 raise RuntimeError(f"ncnn cannot load {file}")
-        self._inputs = [ncnn.Mat(_without_batch(array)).clone() for array in inputs.values()]
+        self._inputs = [ncnn_array(array) for array in inputs.values()]
         self._shapes = json.loads((path / SHAPES).read_text(encoding="utf-8"))
         self._results: list[Any] = []
 
@@ -88,10 +94,12 @@ class NcnnNetwork:
         ]
 
 
-def _without_batch(array: Array) -> Array:
-    """ncnn has no batch, and 32-bit integers."""
+def ncnn_array(array: Array) -> Any:
+    """An input as ncnn's own array: it has no batch, and 32-bit integers."""
+    import ncnn
+
     held = array[0] if array.ndim > 1 and array.shape[0] == 1 else array
-    return np.ascontiguousarray(held.astype("int32") if held.dtype.kind in "iu" else held)
+    return ncnn.Mat(np.ascontiguousarray(held.astype("int32") if held.dtype.kind in "iu" else held)).clone()
 
 
 open_network = NcnnNetwork

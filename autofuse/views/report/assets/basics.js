@@ -18,6 +18,7 @@ function span(seconds) {
   return seconds < 7200 ? `${(seconds / 60).toFixed(0)} min` : `${(seconds / 3600).toFixed(1)} h`;
 }
 const percent = (part, digits = 0) => (none(part) ? "–" : `${(100 * part).toFixed(digits)} %`);
+const lost = (part) => (none(part) ? "–" : `${+(100 * part).toPrecision(3)} %`);
 const times = (value) => (none(value) ? "–" : `${value.toFixed(2)}×`);
 const range = (lo, hi, digits = 2) => (none(lo) || none(hi) ? "" : `${lo.toFixed(digits)}–${hi.toFixed(digits)}`);
 const count = (value) => (none(value) ? "–" : Math.round(value).toLocaleString("en"));

@@ -194,6 +194,23 @@ function plots() {
   plot("predicted", "Predicted against measured", "The composed time of a plan, by which the search ranks, against its time as a whole. On the dashed line they are equal.", predicted.length && scatter(predicted), "No plan was measured both ways.");
   plot("transfer", "From device to device", "How much of the speed of tuning there the best schedules of another device reach (every device and number of threads in this database).", transfer.names.length && heat(transfer), "The database holds one device with one number of threads.");
 }
+// What a quantised model may lose, and its fronts of time against accuracy; nothing of other models.
+function accuracies() {
+  const { facts, allowed, contractions, models } = data.accuracy;
+  const columns = [["kind", "what"], ["label", "precisions"], ["us", "time", micros], ["drop", "lost, mean", lost], ["hi", "at most", lost]];
+  if (facts.length) {
+    const place = section("certificate", "Quantised", "The certificate of this model: what it loses against the float model that it was made from, on data that chose nothing.");
+    table(place, [["fact", "fact"], ["value", "value"]], facts);
+  }
+  if (contractions.length) {
+    plot("front", "Time against accuracy", "The sets of precisions that were weighed: the sum of the contractions' times, each alone, against the mean drop of the metric on the calibration data (blue). Orange: what was written, with the bounds of its drop on the acceptance data. Grey: all in float32.", accuracy(contractions, allowed));
+    table(document.getElementById("front"), columns, contractions);
+  }
+  if (models.length) {
+    plot("models-front", "Models of one float model", "Those that were tuned on this device, each as a whole: the time of its chosen plan against its drop (orange, with its bounds; grey: the float model). A hollow dot: the time is not trusted.", accuracy(models, allowed));
+    table(document.getElementById("models-front"), [columns[0], ["label", "model"], ...columns.slice(2)], models);
+  }
+}
 const FIRST = 20;
 function tables() {
   const { groups, edges, provenance } = data.tables;
@@ -227,7 +244,7 @@ function clear() {
 function show(page) {
   clear();
   data = page;
-  if (page) { firstScreen(); plots(); tables(); } else nightScreen();
+  if (page) { firstScreen(); accuracies(); plots(); tables(); } else nightScreen();
   nav.hidden = nav.children.length < 2;
   paintAll();
   document.documentElement.dataset.ready = String(drawings.length);

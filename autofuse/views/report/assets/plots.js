@@ -187,6 +187,33 @@ function scatter(rows) {
     return svg;
   };
 }
+// Time against what is lost: to the left is faster, below is more accurate; a line joins what nothing beats in both.
+function accuracy(points, allowed) {
+  const paint = { float32: color(4), tried: color(0), written: color(1) };
+  return (width) => {
+    const [svg, box] = surface(width, 320, [12, 16, 46, 78]);
+    const [x0, x1] = extent(points.map((point) => point.us));
+    const [, y1] = extent(points.flatMap((point) => [point.drop, point.hi]), true);
+    const x = scale(x0, x1, box.left, box.right), y = scale(0, y1, box.bottom, box.top);
+    const xs = ticks(x0, x1, width / 110);
+    frame(svg, box, x, y, xs, ticks(0, y1, 5), axisMicros(xs), lost, "time of a call");
+    if (!none(allowed) && allowed <= y1) {
+      draw(svg, "line", { x1: box.left, x2: box.right, y1: y(allowed), y2: y(allowed), stroke: "var(--red)", "stroke-dasharray": "4 3" });
+      draw(svg, "text", { x: box.right, y: y(allowed) - 5, "text-anchor": "end" }, `allowed: ${lost(allowed)}`);
+    }
+    let least = Infinity;
+    const best = [...points].sort((a, b) => a.us - b.us || a.drop - b.drop).filter((point) => point.drop < least && (least = point.drop, true));
+    const path = best.map((point, index) => (index ? `H${x(point.us)}V${y(Math.max(0, point.drop))}` : `M${x(point.us)},${y(Math.max(0, point.drop))}`)).join("");
+    draw(svg, "path", { d: path, fill: "none", stroke: "var(--grey)", "stroke-width": 1.5 });
+    for (const point of points) {
+      const mark = draw(svg, "g"), at = x(point.us);
+      if (!none(point.hi)) draw(mark, "line", { x1: at, x2: at, y1: y(Math.max(0, point.lo)), y2: y(Math.max(0, point.hi)), stroke: paint[point.kind], "stroke-width": 2 });
+      draw(mark, "circle", { cx: at, cy: y(Math.max(0, point.drop)), r: 5, fill: point.trusted ? paint[point.kind] : "var(--paper)", stroke: paint[point.kind], "stroke-width": 2 });
+      explain(mark, `${point.label} (${point.kind})\n${micros(point.us)}, ${lost(point.drop)} lost${none(point.hi) ? "" : `, at most ${lost(point.hi)}`}`);
+    }
+    return svg;
+  };
+}
 function heat(table) {
   return (width) => {
     const size = table.names.length, left = Math.min(200, width * 0.36), cell = Math.max(40, Math.min(120, (width - left - 8) / size));
