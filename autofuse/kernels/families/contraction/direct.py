@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.kernels.families.contraction.form import Contraction, copies_rows, reads_rows
+from autofuse.kernels.families.contraction.form import Contraction, copies_left, reads_rows
 from autofuse.kernels.families.contraction.panels import (
     CopiedRow,
     PrefetchShare,
@@ -100,7 +100,7 @@ class ContractionEmitter:
         with self.tasks() as task:
             accumulators = self.registers()
             self.copied = CopiedRow(self.form.windows, self.blocks, self.block)
-            if self.knobs["order"] == "copied" and copies_rows(self.form):
+            if self.knobs["order"] == "copied" and copies_left(self.scope.workload, self.form):
                 self.copy = emitter.scratch(self.copied.elements)
             if self.knobs["order"] == "weights":
                 with emitter.serial(task.panels) as panel, emitter.serial(task.rows) as row:

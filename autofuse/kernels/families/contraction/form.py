@@ -378,6 +378,22 @@ def copies_rows(form: Contraction) -> bool:
     return isinstance(form, Convolution) and not form.flat and all(type(window) is Window for window in form.windows)
 
 
+def is_widened(workload: Workload, form: Contraction) -> bool:
+    """Whether a 1x1 contraction reads float16 inputs that it widens: once for each panel, unless rows are copied."""
+    if type(form) not in (Convolution, Product) or not getattr(form, "flat", False):
+        return False
+    made = next((operator for operator in workload.operators if form.x in operator.outputs), None)
+    if made is None or made.op_type != "Cast":
+        return False
+    given = workload.values[made.inputs[0]]
+    return (given.kind, given.dtype) == ("input", "float16")
+
+
+def copies_left(workload: Workload, form: Contraction) -> bool:
+    """Whether what a row of results reads may be copied side by side first: of a window, or where it is widened."""
+    return copies_rows(form) or is_widened(workload, form)
+
+
 def results_a_column(form: Contraction) -> int:
     """Results that share a column of the right-hand side."""
     return prod(form.batch) * prod(window.outputs for window in form.windows)

@@ -15,6 +15,7 @@ from autofuse.kernels.families.contraction.form import (
     Contraction,
     contraction_form,
     copies_rows,
+    is_widened,
     pixel_lanes,
     results_a_column,
 )
@@ -36,6 +37,9 @@ WIDE_PANEL = 4
 """Vectors side by side whose sums LLVM spills where a block of a map has fewer channels than a vector: it writes the
 loop over so few out, and loads ahead (1x1, against 2x12: Zen 4 a fifth, Zen 5 a quarter slower, Emerald Rapids up to a
 half, where a narrower panel is left over; else equal)."""
+COPIED, COPIES = 16, 8
+"""Pixels at least in a row that is widened into a copy, which all panels then read; part of the second cache that the
+copy takes at most."""
 STREAMED = 4
 """Vectors side by side in a panel of weights that is streamed from memory (measured on Zen 3: 4 best, 8 slower)."""
 STREAMED_ALONE, WIDE = 8, 16
@@ -115,12 +119,30 @@ def _direct_guesses(case: Case, form: Contraction) -> list[Guess]:
     guesses = [*busiest[:2], case.default] if case.target.lanes > NARROW else [case.default, *busiest[:1]]
     if _is_waiting(case, form):
         guesses.insert(1, guesses[0] | {PANELS: 0})
+    ahead = _widened_ahead(case, guesses[0], form) if is_widened(case.workload, form) else []
     if _arrives_late(case, form):
         guesses = [*({**guess, NEXT_PANEL: 1} for guess in guesses[:2]), *guesses]
     if not _crowded(case.workload):
-        return guesses
+        return [*ahead, *guesses]
     copied: Guess = {ORDER: "copied", PANELS: 0, K_BLOCKING: 1}
     return [guess | copied for guess in guesses[:2]] + guesses
+
+
+def _widened_ahead(case: Case, guess: Guess, form: Contraction) -> list[Guess]:
+    """A guess whose rows are widened into a copy before all panels read it; none where there are too few rows.
+
+    As few and long rows as have a copy in the second cache, since each reads all weights, but some for each thread.
+    """
+    width = longest_row(form.windows)
+    least = 2 * case.threads if case.threads > 1 else 2
+    splits = (int(value) for value in case.knobs.get(PIXEL_ROWS, ()))
+    able = sorted(value for value in splits if value > 1 and width // value >= COPIED)
+    if "copied" not in case.knobs.get(ORDER, ()) or not able:
+        return []
+    most = case.target.l2_bytes // COPIES
+    split = next((one for one in able if one >= least and 4 * width // one * form.depth <= most), able[-1])
+    copied: Guess = {ORDER: "copied", PANELS: 0, ROWS: 1, K_BLOCKING: 1, PIXEL_ROWS: split}
+    return [guess | {name: value for name, value in copied.items() if name in case.knobs}]
 
 
 def _is_waiting(case: Case, form: Contraction) -> bool:

@@ -15,6 +15,7 @@ from autofuse.kernels.families.contraction.form import (
     contraction_form,
     copies_rows,
     group_lanes_refusal,
+    is_widened,
     pixel_lanes_refusal,
     reads_rows,
     results_a_column,
@@ -154,6 +155,7 @@ class Useful:
 
     def order(self, values: Values) -> Iterator[int | str]:
         copied = copies_rows(self.form) and any(value.block for value in self.case.workload.values)
+        copied |= is_widened(self.case.workload, self.form)
         return (value for value in values if copied or value != "copied")
 
     def operand(self, values: Values) -> Iterator[int | str]:
