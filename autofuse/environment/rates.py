@@ -13,10 +13,14 @@ from autofuse.device.profile import DeviceProfile, ProbedRates, load_profile, sh
 from autofuse.device.rates import CoreRates
 from autofuse.environment.environment import Environment
 from autofuse.errors import DeviceError
-from autofuse.measure.machine import probe_machine
+from autofuse.measure.machine import LIMIT_S, probe_machine
 from autofuse.measure.remote.remote_rates import probe_device
 
 __all__ = ["RATES", "Neighbours", "core_rates", "known_rates", "machine_rates", "with_rates"]
+
+PROBING_SHARE, LEAST_PROBING_S = 0.15, 5.0
+"""Part of a budget that probing takes at most; it is not begun where that is less than the second: nothing but a report
+misses the rates, and the next run probes them."""
 
 
 def known_rates(base: ProfilingDatabase, environment: Environment) -> dict[str, object]:
@@ -32,17 +36,23 @@ def known_rates(base: ProfilingDatabase, environment: Environment) -> dict[str, 
     return found or {}
 
 
-def machine_rates(base: ProfilingDatabase, environment: Environment) -> dict[str, object] | None:
-    """`known_rates`, or else what is probed now on the device itself, in a few seconds; None where that fails."""
+def machine_rates(
+    base: ProfilingDatabase, environment: Environment, budget_s: float | None = None
+) -> dict[str, object] | None:
+    """`known_rates`, or else what is probed now on the device itself, in a few seconds; None where that fails, or would
+    take more than a part of the budget (None: it has no end)."""
     if found := known_rates(base, environment):
         return found
+    limit_s = LIMIT_S if budget_s is None else min(LIMIT_S, PROBING_SHARE * budget_s)
+    if limit_s < LEAST_PROBING_S:
+        return None
     threads, profile = environment.setting.threads, environment.profile
     address, cpus, l3_bytes = environment.device.address, profile.pinning, profile.caches.l3_kib << 10
     try:
         if address is None:
-            return asdict(probe_machine(environment.target, threads, l3_bytes))
+            return asdict(probe_machine(environment.target, threads, l3_bytes, limit_s))
         pinned = cpus if isinstance(cpus, tuple) else ()
-        return asdict(probe_device(address, environment.target, threads, pinned, l3_bytes=l3_bytes))
+        return asdict(probe_device(address, environment.target, threads, pinned, l3_bytes=l3_bytes, limit_s=limit_s))
     except DeviceError:
         return None
 

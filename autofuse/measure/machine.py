@@ -97,20 +97,23 @@ class ExportProbes(Request[Probes]):
     l3_bytes: int = 0
 
 
-def probe_machine(target: Target, threads: int, l3_bytes: int = 0) -> MachineRates:
-    """Measure the rates of this machine in a child process, in a few seconds; DeviceError when it fails."""
-    return _asked(MeasureRates(target, threads, l3_bytes=l3_bytes), threads).rates
+def probe_machine(target: Target, threads: int, l3_bytes: int = 0, limit_s: float = LIMIT_S) -> MachineRates:
+    """Measure the rates of this machine in a child process, in a few seconds; DeviceError when it fails, or takes more
+    than `limit_s`."""
+    return _asked(MeasureRates(target, threads, l3_bytes=l3_bytes), threads, limit_s).rates
 
 
-def export_probes(target: Target, threads: int, folder: Path, l3_bytes: int = 0) -> dict[str, Path]:
-    """See `Probes`; DeviceError when they cannot be built."""
-    return _asked(ExportProbes(target, threads, folder, l3_bytes), threads).kernels
+def export_probes(
+    target: Target, threads: int, folder: Path, l3_bytes: int = 0, limit_s: float = LIMIT_S
+) -> dict[str, Path]:
+    """See `Probes`; DeviceError when they cannot be built, or not within `limit_s`."""
+    return _asked(ExportProbes(target, threads, folder, l3_bytes), threads, limit_s).kernels
 
 
-def _asked(request: Request[A], threads: int) -> A:
+def _asked(request: Request[A], threads: int, limit_s: float) -> A:
     child = Child(MODULE, default_memory(1), {"TVM_NUM_THREADS": str(threads)}, ())
     try:
-        reply = ask(child, request, LIMIT_S)
+        reply = ask(child, request, limit_s)
     finally:
         child.kill()
     if isinstance(reply, Failure):

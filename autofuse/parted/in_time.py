@@ -55,9 +55,13 @@ class Ending:
         return UNSURE * kernels_s + (LINK_S + CHECKS * CHECK_S) * self.crowding
 
     def kept_s(self, searched: Sequence[Searched]) -> float:
-        """Seconds kept for whole models: those that they need, half of the budget at most."""
-        most_s = math.inf if self.budget_s is None else FINALE_SHARE * self.budget_s
-        return min(self.race_s + self.whole_s(searched), most_s)
+        """Seconds kept for whole models: those that they need, half of the budget at most; none where that is too
+        little even for a late race, for they are not raced then."""
+        needed_s = self.race_s + self.whole_s(searched)
+        if self.budget_s is None:
+            return needed_s
+        most_s = FINALE_SHARE * self.budget_s
+        return min(needed_s, most_s) if needed_s <= most_s + LATE * self.budget_s + LATE_S else 0.0
 
     def searching(self, searched: Sequence[Searched]) -> float:
         """Seconds left for searching segments."""

@@ -208,7 +208,7 @@ def _run(
         budget={"seconds": request.budget_s, "trials": request.trials},
         provenance={
             **environment.provenance.as_dict(),
-            RATES: machine_rates(base, environment),
+            RATES: machine_rates(base, environment, request.budget_s),
             **_quantisation(graph),
         },
         started_at=datetime.now(UTC) - timedelta(seconds=now() - started),

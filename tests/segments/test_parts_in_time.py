@@ -39,10 +39,13 @@ def test_a_long_budget_is_shared_by_work_after_what_whole_models_need() -> None:
 def test_a_tiny_budget_searches_the_weightiest_segments_and_leaves_the_race_out() -> None:
     many = [piece(100.0)] * 6
     ending = Ending(many, 20.0, now(), crowding=2.0)
-    assert ending.kept_s(()) == FINALE_SHARE * 20.0, "the rest is for the search"
+    assert ending.whole_s(()) > FINALE_SHARE * 20.0 + LATE * 20.0 + LATE_S
+    assert ending.kept_s(()) == 0.0, "they would not be raced in half of the budget: all of it is for the search"
     first_s = ending.segment_s(many, ())
     assert first_s == pytest.approx(2.0 * LEAST_SEGMENT_S, abs=0.5), "more than its sixth: less would say nothing"
-    late = Ending(many, 20.0, now() - 11.0, crowding=2.0)
+    few = Ending(PIECES[:1], 20.0, now())
+    assert few.kept_s(()) == FINALE_SHARE * 20.0, "half, where a race a little late fits in"
+    late = Ending(many, 20.0, now() - 21.0, crowding=2.0)
     searched = [(many[0], result(12.0))]
     assert late.segment_s(many[1:], searched) == 0.0
     assert late.segment_s(many, ()) == 1.0, "the first is searched in any case"

@@ -15,15 +15,16 @@ from autofuse.values.scratch import scratch_folder
 
 def probe_device(
     address: Address, target: Target, threads: int, cpus: Sequence[int] = (), limits: LinkLimits = DEFAULT_LIMITS,
-    l3_bytes: int = 0,
+    l3_bytes: int = 0, limit_s: float = LIMIT_S,
 ) -> MachineRates:  # fmt: skip
-    """Measure the rates of the device at `address` on its `cpus` (none: any); DeviceError when that fails."""
+    """Measure the rates of the device at `address` on its `cpus` (none: any); DeviceError when that fails, or when the
+    probes are not built, or do not run, within `limit_s`."""
     link = Link(address, limits)
     with scratch_folder() as folder:
         try:
-            kernels = export_probes(target, threads, folder, l3_bytes)
+            kernels = export_probes(target, threads, folder, l3_bytes, limit_s)
             link.connected()
-            reply = link.ask(MeasureRates(target, threads, tuple(cpus), l3_bytes, kernels), LIMIT_S)
+            reply = link.ask(MeasureRates(target, threads, tuple(cpus), l3_bytes, kernels), limit_s)
         finally:
             link.close()
     if isinstance(reply, Failure):
