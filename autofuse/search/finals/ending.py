@@ -64,7 +64,9 @@ def _raced_again(finals: Finals, chosen: Verdict, verdict: Verdict) -> bool:
 def _decided(finals: Finals, budget: Budget) -> Verdict | None:
     """The verdict on the plans that are worth measuring whole now; None when somebody asked for a stop."""
     wished = wishes(finals.standing)
-    need_s = finals.estimates.finale(wished, budget.left()).seconds
+    finale = finals.estimates.finale(wished, budget.left())
+    # Where none is expected to fit in, the first is tried all the same, and needs what is left.
+    need_s = finale.seconds if finale.names else budget.left()
     finals.standing.phase, finals.standing.ends_at = "confirming", budget.now() + need_s
     finals.lab.tell("")
     spare_s = budget.left() - need_s
