@@ -199,7 +199,7 @@ class _Explainer:
     def _separate(self, above: tuple[str, ...], below: tuple[str, ...]) -> tuple[Relation, Refusal | None, str]:
         kinds = _group_type(self.realised, above), _group_type(self.realised, below)
         colour = relation(*kinds)
-        refused = self.legality.refusal((*above, *below)) or self._cycle(above, below)
+        refused = self.legality.refusal((*above, *below), connected=False) or self._cycle(above, below)
         return colour, refused, f"{kinds[0].value} before {kinds[1].value}: {_REMARKS[colour]}"
 
     def _cycle(self, above: tuple[str, ...], below: tuple[str, ...]) -> Refusal | None:

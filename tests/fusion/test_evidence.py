@@ -15,6 +15,7 @@ from autofuse.fusion.plan import FusionPlan, Group
 from autofuse.fusion.planner.baselines import none_plan
 from autofuse.graph.model import Graph
 from autofuse.graph.transform.copies import Copy
+from autofuse.values.reasons import REASON_CODES
 
 
 def piece(names: str, us: float | None, spread: float = 0.1, failure: str = "", folds: tuple[str, ...] = ()) -> Piece:
@@ -93,6 +94,15 @@ def test_a_kernel_that_holds_an_operator_of_which_the_plan_has_but_copies_says_n
     )  # fmt: skip
     found = row(graph, plan, "abs neg", piece("exp abs neg", 3.0), piece("abs", 1.0), piece("neg", 1.0))
     assert (found.fused, found.fused_us) == (False, None)
+
+
+def test_an_edge_below_siblings_in_one_kernel_is_apart_for_a_reason_that_rows_allow(builder: Any) -> None:
+    """`sin` exchanges no tensor with `abs` nor `neg`: siblings may share a kernel, so that is no reason."""
+    b = builder("siblings")
+    x = b.input("x", 4)
+    graph = b.build(b.op("Neg", "neg", (b.op("Abs", "abs", (x,)),)), b.op("Sin", "sin", (x,)))
+    found = row(graph, plan_of("abs sin", "neg"), "abs neg", piece("abs sin", 2.0), piece("neg", 1.0))
+    assert not found.fused and found.code in REASON_CODES, found.code
 
 
 @pytest.mark.parametrize(
