@@ -115,7 +115,7 @@ def parse_size(text: str | int, name: str = "size") -> int:
 
 
 def micros(value_us: float | None) -> str:
-    """A time with three to four digits: "812 µs", "6.712 ms", "1.250 s"."""
+    """A time with one digit (µs) or three behind the point: "812.0 µs", "6.712 ms", "1.250 s"."""
     if value_us is None or not math.isfinite(value_us):
         return "-"
     for limit, scale, unit in ((1e3, 1.0, "µs"), (1e6, 1e3, "ms")):

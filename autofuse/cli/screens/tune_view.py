@@ -90,7 +90,7 @@ def _facts(result: TuneResult) -> Iterator[tuple[str, str]]:
 
 
 def _asked(one: AskedQuestions) -> str:
-    """A kind of question: "plans 5x in 9 s (18.100 µs gained)"."""
+    """A kind of question: "plans 5x in 9 s (18.1 µs gained)"."""
     gained = f" ({micros(one.gained_us)} gained)" if one.gained_us > 0 else ""
     return f"{one.kind} {one.asked}x in {format_duration(one.spent_s)}{gained}"
 
