@@ -188,6 +188,9 @@ def test_a_library_is_checked_without_being_loaded(signed: Path, unsigned: Path,
     assert found.sha256 == hashlib.sha256(signed.read_bytes()).hexdigest()
     assert (found.threads, found.kernels > 0) == (1, True)
     assert not autofuse.library_check(unsigned).trusted
+    told = call("library", "check", unsigned).output
+    assert "nobody" in told and "clock" not in told, "the words of trusted times do not explain trust in people"
+    assert "…" not in told, "what the CPU must have is listed whole"
     shown = call("library", "check", signed, "--trust", keys / "mine.pub")
     assert shown.exit_code == 0 and found.signer in shown.stdout
     for library, trust, words in (

@@ -143,7 +143,8 @@ def _measured(context: Context, graph: Graph) -> Iterator[FoundPlan]:
         complete = exact and stored.source == "chosen"
         together = complete and bool(stored.details.get("together"))
         rung = HIT if exact else STALE
-        yield FoundPlan(plan, rung, source, complete, stored.trusted, pinned=pinned(stored), together=together)
+        trusted = stored.trusted if stored.median_us is not None else None  # without a time there is nothing to trust
+        yield FoundPlan(plan, rung, source, complete, trusted, pinned=pinned(stored), together=together)
 
 
 def pinned(stored: PlanChoice) -> dict[str, int]:

@@ -65,7 +65,7 @@ class GraphSummary:
     `intermediate_bytes`: of all results between operators, and `intermediate_bytes_default` of those left
     between the kernels of the default plan. `workloads`: distinct kernels among the default plan's and
     those of no fusion at all, the work a search starts with. `sites`: places where something is open; equal ones
-    share a decision, which makes the space `shared` times smaller. `regions`: see `autofuse.fusion.planner.regions`, of
+    share a decision. `regions`: see `autofuse.fusion.planner.regions`, of
     which `distinct_regions` differ in more than names and weights. `rewrites`: the rules that apply, those met
     once others were applied too. `runs`: who runs the whole model (None: nobody asked). `wide_levels`: names of
     products and convolutions whose levels have 16 bits, which are computed in float32. `certificate`: what a model that
@@ -88,11 +88,6 @@ class GraphSummary:
     runs: WhoRuns | None = None
     wide_levels: tuple[str, ...] = ()
     certificate: Certificate | None = None
-
-    @property
-    def shared(self) -> float:
-        """Open places for each decision."""
-        return self.sites / len(self.decisions) if self.decisions else 1.0
 
     @property
     def untunable(self) -> tuple[OperatorSummary, ...]:

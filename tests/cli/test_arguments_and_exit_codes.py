@@ -46,6 +46,14 @@ def call(*arguments: object) -> Result:
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
+@pytest.mark.parametrize(
+    ("verb", "argument"), [(("tune",), "MODEL"), (("db", "merge"), "SOURCE"), (("db", "export"), "FOLDER")]
+)
+def test_usage_names_an_argument_once(verb: tuple[str, ...], argument: str) -> None:
+    usage = call(*verb, "--help").output.strip().splitlines()[0]
+    assert argument in usage and "[[" not in usage and "......" not in usage.replace("{", "").replace("}", "")
+
+
 def refuse(error: BaseException) -> Callable[..., Any]:
     def fail(*_arguments: object, **_named: object) -> None:
         raise error

@@ -96,6 +96,19 @@ def test_status_puts_the_fastest_plan_first_and_says_whom_not_to_trust() -> None
     assert {line.split(":")[0] for line in lines[table + 5 :]} >= {"ratio", "no fusion", "trusted"}
 
 
+def test_status_says_whole_what_a_run_left_out() -> None:
+    said = [f"{number} of the 30 distinct kernels of plan default were not measured" for number in (12, 13)]
+    body = {
+        "run": 3, "state": "finished", "model": "net", "threads": 1, "started_at": "2026-01-01T00:00:00+00:00",
+        "elapsed_s": 90.0, "budget": {}, "measured": 0, "outcomes": {}, "summary": {"left_out": said},
+        "whole_model": [],
+    }  # fmt: skip
+    screen = Console(width=200)
+    with screen.capture() as capture:
+        screen.print(run_text(body))
+    assert "; ".join(said) in capture.get()
+
+
 def test_status_of_a_run_that_is_not_there_says_so(database: Path) -> None:
     result = call("status", "--db", database, "--run", 9)
     assert (result.exit_code, "no run 9 recorded" in result.stderr) == (2, True)

@@ -78,9 +78,14 @@ class Known:
         self.base.finish_run(self.base.start_run(setting, start))
 
     def chosen(
-        self, setting: Setting, batch: int = 4, plan: Callable[[Any], FusionPlan] = none_plan, **limits: Any
+        self,
+        setting: Setting,
+        batch: int = 4,
+        plan: Callable[[Any], FusionPlan] = none_plan,
+        timed: bool = True,
+        **limits: Any,
     ) -> None:
-        """A finished job that chose a plan."""
+        """A finished job that chose a plan. `timed`: it had the time to measure it whole."""
         import hashlib
 
         graph = load(self.model, {"x": (batch, 32)})
@@ -89,7 +94,9 @@ class Known:
         run = self.base.start_run(setting, start)
         made = plan(graph)
         self.base.record_plan(graph_key(graph), made.key, made.to_json(), "search")
-        self.base.record_choice(run, made.key, [], median_us=5.0, trusted=True, limits=limits or None)
+        self.base.record_choice(
+            run, made.key, [], median_us=5.0 if timed else None, trusted=timed, limits=limits or None
+        )
         self.base.finish_run(run)
 
     def compile(self, batch: int = 4, **options: Any) -> CompileReport:

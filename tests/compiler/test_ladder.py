@@ -79,6 +79,14 @@ def test_a_hit_that_rests_on_times_that_are_not_trusted_is_said(known: Known, st
     assert known.compile(strict=strict).warning == ""
 
 
+def test_a_plan_that_was_never_measured_whole_is_not_called_disturbed(known: Known) -> None:
+    """A run whose budget left no time for its plan was told that the machine was disturbed."""
+    known.chosen(known.setting(), timed=False)
+    report = known.compile()
+    assert report.plan == "chosen (search)" and report.plans[0].trusted is None
+    assert report.warning == ""
+
+
 def test_nothing_known_means_the_fixed_rules(known: Known) -> None:
     report = known.compile()
     assert (report.plan_tier, tiers(report), report.hits, report.library) == ("rule", {"rule"}, 0, "")

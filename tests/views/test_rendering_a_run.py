@@ -104,13 +104,16 @@ def test_a_run_that_was_cut_off_still_has_a_page(recorder: Any, path: Path) -> N
         assert section(page, "Failures").strip() == "None."
 
 
-def test_the_exact_composition_is_told_beside_the_sampled_plans(recorder: Any, path: Path) -> None:
+@pytest.mark.parametrize(("distinct", "told"), [(3, "12 regions, 3 of them distinct"), (12, "12 regions")])
+def test_the_exact_composition_is_told_beside_the_sampled_plans(
+    recorder: Any, path: Path, distinct: int, told: str
+) -> None:
     run = recorder.run("composed")
-    facts = {"composed_us": 200.0, "sampled_us": 210.0, "gap": 0.05, "regions": 12, "distinct": 3}
+    facts = {"composed_us": 200.0, "sampled_us": 210.0, "gap": 0.05, "regions": 12, "distinct": distinct}
     recorder.database.finish_run(run, summary={"composition": facts})
     with open_analysis(path) as opened:
         page = section(render_markdown(opened, "composed"), "Search")
-    assert "(12 regions, 3 of them distinct): 200.0 µs, 5.00 % faster than the best sampled plan." in page
+    assert f"({told}): 200.0 µs, 5.00 % faster than the best sampled plan." in page
 
 
 def test_csv_files_hold_the_frames(analysis: Analysis, night: int, tmp_path: Path) -> None:

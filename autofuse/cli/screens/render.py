@@ -153,6 +153,11 @@ def heading(key: str) -> str:
     return key.replace("_", " ")
 
 
+def beside(count: int, other: int, words: str) -> str:
+    """A count, and another one in `words` where it differs."""
+    return str(count) if other == count else f"{count}, {words.format(other)}"
+
+
 def cell(key: str, value: object) -> str:
     """A single value as text, in the unit that its name carries."""
     if value is None:

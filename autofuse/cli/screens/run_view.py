@@ -38,10 +38,16 @@ def run_text(body: Mapping[str, Any], waterfall: Waterfall | None = None) -> Ren
         parts += ["", records(_plans(body["whole_model"]), "whole model")]
     if waterfall is not None:
         parts += ["", waterfall_text(waterfall)]
-    said = {name: value for name, value in body["summary"].items() if name != "waterfall"}
+    said = {name: _whole(value) for name, value in body["summary"].items() if name != "waterfall"}
     if said:
         parts += ["", describe(said, "what it said at its end")]
     return Group(*parts)
+
+
+def _whole(value: object) -> object:
+    """A list of sentences as one text, which no cell cuts off."""
+    sentences = isinstance(value, list) and value and all(isinstance(one, str) for one in value)
+    return "; ".join(value) if sentences else value  # type: ignore[arg-type]
 
 
 def _time(body: Mapping[str, Any]) -> str:

@@ -149,7 +149,7 @@ def _composition(found: CompositionReport) -> str:
 
 def _regions(found: CompositionReport) -> str:
     count = _counted(found.regions, "region")
-    return count if found.regions == 1 else f"{count}, of which {found.distinct} differ"
+    return count if found.distinct == found.regions else f"{count}, of which {found.distinct} differ"
 
 
 def _counted(count: int, what: str) -> str:

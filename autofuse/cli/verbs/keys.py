@@ -69,6 +69,8 @@ def check(
     more: dict[str, object] = {"open sizes": open_sizes, "caches": ", ".join(found.caches)}
     hidden = ("sizes", "steps", "caches", "certificate")
     facts = {name: value for name, value in vars(found).items() if name not in hidden}
+    facts |= {"signer": found.signer or "nobody", "cpu_features": ", ".join(found.cpu_features)}
+    facts = {"signed by whom you name" if name == "trusted" else name: value for name, value in facts.items()}
     more |= {} if found.certificate is None else {"certificate": found.certificate.facts()}
     shown = describe({**facts, **{name: text for name, text in more.items() if text}})
     show(found, form, shown, after_library_check(str(library), [str(key) for key in trust or ()]))

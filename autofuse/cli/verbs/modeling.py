@@ -42,7 +42,7 @@ from autofuse.cli.options import (
 from autofuse.cli.screens.compile_view import compile_text, verb_progress
 from autofuse.cli.screens.next_steps import after_bench, after_compiling, after_inspecting
 from autofuse.cli.screens.parts_view import is_in_parts, runs_facts, summary_text
-from autofuse.cli.screens.render import describe, plain, records, show
+from autofuse.cli.screens.render import beside, describe, plain, records, show
 from autofuse.values.arguments import (
     DEFAULT_BENCH_BUDGET,
     DEFAULT_ON_MISS,
@@ -100,8 +100,8 @@ def _summary_text(summary: GraphSummary, every_operator: bool) -> Group:
         "left by the default plan": size(summary.intermediate_bytes_default),
         "kernels of the default plan": summary.kernels_default,
         "distinct workloads to start with": summary.workloads,
-        "regions": f"{summary.regions}, of which {summary.distinct_regions} differ",
-        "open decisions": f"{len(summary.decisions)}, for {summary.sites} places ({summary.shared:.1f} share one)",
+        "regions": beside(summary.regions, summary.distinct_regions, "of which {} differ"),
+        "open decisions": beside(len(summary.decisions), summary.sites, "for {} places"),
         "plans": f"at most 10^{summary.log10_plans:.1f}",
         **runs_facts(summary.runs, summary.wide_levels, summary.certificate),
     }

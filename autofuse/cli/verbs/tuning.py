@@ -27,7 +27,7 @@ from autofuse.values.arguments import DEFAULT_MAX_DROP, format_duration, parse_c
 if TYPE_CHECKING:
     from autofuse.api.results import Forecast, JobOutcome
 
-Models = Annotated[list[Path], typer.Argument(metavar="MODEL...", help="ONNX files.", show_default=False)]
+Models = Annotated[list[Path], typer.Argument(metavar="MODEL", help="ONNX files.", show_default=False)]
 
 
 def tune(

@@ -35,7 +35,7 @@ def add_to(group: typer.Typer) -> None:
 
 
 def merge(
-    sources: Annotated[list[Path], typer.Argument(metavar="SOURCE...", help="Profiling databases to take rows from.")],
+    sources: Annotated[list[Path], typer.Argument(metavar="SOURCE", help="Profiling databases to take rows from.")],
     database: Database = None,
     dry_run: DryRun = False,
     form: OutputFormat = "text",
@@ -50,7 +50,7 @@ def merge(
 
 def export(
     folder: Annotated[
-        Path | None, typer.Argument(metavar="[FOLDER]", help="Where the JSON lines and their manifest are written.")
+        Path | None, typer.Argument(metavar="FOLDER", help="Where the JSON lines and their manifest are written.")
     ] = None,
     database: Database = None,
     samples: Annotated[bool, typer.Option("--samples/--no-samples", help="With every single time, or without.")] = True,

@@ -135,7 +135,7 @@ def prune_database(
     InputError without an age or a size, DatabaseError while a run is using the database.
     """
     if older_than_s is None and max_bytes is None:
-        raise InputError("prune: say what may go: --older-than 90d, --max-size 500M, or both")
+        raise InputError("db prune: say what may go: --older-than 90d, --max-size 500M, or both")
     if not 1 <= keep <= MOST_KEPT:
         raise InputError(f"--keep: got {keep}, allowed: an integer from 1 to {MOST_KEPT}")
     if not dry_run:

@@ -370,7 +370,8 @@ def _composition(info: RunInfo) -> str:
         return ""
     composed, gap = float(str(facts.get("composed_us"))), facts.get("gap")
     count = markdown.counted(int(str(facts.get("regions"))), "region", "regions")
-    regions = f"{count}, {facts.get('distinct')} of them distinct"
+    distinct = facts.get("distinct")
+    regions = count if distinct == facts.get("regions") else f"{count}, {distinct} of them distinct"
     beside = f", {100 * float(str(gap)):.2f} % faster than the best sampled plan" if gap is not None else ""
     return f" Composed exactly from all measured groups ({regions}): {markdown.micros(composed)}{beside}."
 
