@@ -16,7 +16,7 @@ from autofuse.errors import InputError
 from autofuse.kernels.tir.digest import Distinct
 from autofuse.kernels.tir.features import has_feature
 from autofuse.kernels.tir.llvm_text import FLUSHES, flushing
-from autofuse.kernels.tir.loops import vector_loops
+from autofuse.kernels.tir.loops import OF_IMAGES, vector_loops
 from autofuse.link.architecture import X86_64, architecture_of
 from autofuse.link.linking import exported
 from autofuse.values.scratch import scratch_folder
@@ -44,6 +44,11 @@ IDLE_PASSES = (
 and nothing of a GPU's, and LLVM takes conditions out of loops itself. Of a band of many windows the first took 5 s of
 8; the others took more than a tenth of the time of common kernels. The machine code is the same, byte by byte. Without
 `s_tir.StmtSimplify` it is not in three of the kernels that the tests sample."""
+SLOW_PASSES = ("s_tir.RenormalizeSplitPattern", "s_tir.StmtSimplify")
+"""Passes that simplify expressions, left out for kernels over images (`OF_IMAGES`): of a convolution they took 30 of
+33 s, since each looks for proofs about extents of which there are none. The machine code of a convolution, a pooling
+and a join is the same, byte by byte. The last such pass, `tirx.StmtSimplify`, stays: without it that pooling took 1.7
+times as long."""
 LONG_VECTORS = 400
 """See `is_long`."""
 MANY_VECTORS = 60
@@ -108,7 +113,8 @@ def _compiled(function: Any, target: Target, symbol: str = ENTRY) -> Any:
     def build(described: Any) -> Any:
         return tvm.compile(_as_vectors(module, described, target) if many else module, target=described)
 
-    with _lowering(IDLE_PASSES if ours else ()):
+    slow = SLOW_PASSES if ours and OF_IMAGES in function.attrs else ()
+    with _lowering((*IDLE_PASSES, *slow) if ours else ()):
         return _carefully(build, target)
 
 

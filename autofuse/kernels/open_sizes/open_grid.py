@@ -26,6 +26,7 @@ from autofuse.kernels.open_sizes.grid_tiles import Split
 from autofuse.kernels.open_sizes.grid_window_copy import WindowCopy
 from autofuse.kernels.open_sizes.open_rows import work
 from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index
+from autofuse.kernels.tir.loops import OF_IMAGES
 from autofuse.kernels.workload.workload import Value, Workload
 
 ENOUGH_WORK = 1 << 22
@@ -112,7 +113,7 @@ def grid_kernel(form: GridForm, tiles: Mapping[Lengths, GridTile], target: Targe
     constants = Constants()
     with IRBuilder() as ib, builder.prim_func(s_tir=True):
         builder.func_name("main")
-        builder.func_attr(FUNCTION_ATTRIBUTES)
+        builder.func_attr({**FUNCTION_ATTRIBUTES, OF_IMAGES: True})
         arguments = [Given(argument, f"input{n}") for n, argument in enumerate(form.inputs)]
         arguments += [Given(argument, f"output{n}") for n, argument in enumerate(form.outputs)]
         _Grid(form, tiles, Emitter(target), arguments, constants, threads).emit()

@@ -1,8 +1,12 @@
-"""The loops of a TIR function: how many are vectors, whether one is shared among threads."""
+"""The loops of a TIR function: how many are vectors, whether one is shared among threads, whether they go over images
+of open sizes."""
 
 from __future__ import annotations
 
 from typing import Any
+
+OF_IMAGES = "autofuse.of_images"
+"""The attribute of functions over images whose extents and strides are known when they run."""
 
 
 def vector_loops(function: Any) -> int:
