@@ -40,6 +40,10 @@ PHASE = {
 """Composites are recognised before algebra changes their pieces; siblings merge when each is as small as it gets."""
 
 
+SMALL_BYTES = 4 << 20
+"""Bytes of a result from which on it leaves a core's caches."""
+
+
 class Default(StrEnum):
     """The default at a match of a rule: what the first trial does."""
 
@@ -47,6 +51,8 @@ class Default(StrEnum):
     """Rewrite where FLOPs fall, or stay and bytes fall."""
     ALWAYS = "always"
     NEVER = "never"
+    SMALL = "small"
+    """Rewrite where all that is made stays in a core's caches: what is split again is read and written once more."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +134,9 @@ class Match:
     @property
     def pays(self) -> bool:
         """What the first trial does here."""
+        if self.rule.default == Default.SMALL:
+            made = (one.size_bytes for name, one in self.change.tensors.items() if name not in self.change.made)
+            return max(made, default=0) <= SMALL_BYTES
         if self.rule.default != Default.GAIN:
             return self.rule.default == Default.ALWAYS
         if self.rule.kind == Kind.COMPOSITE:

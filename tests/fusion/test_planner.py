@@ -102,10 +102,12 @@ def test_an_expensive_chain_below_a_broadcast_stays_apart_until_asked(zoo: Zoo) 
     assert groups(answered(graph, exp2__add="fuse")) == {"exp0+exp1+exp2+relu+add+tanh"}
 
 
-def test_a_concat_joins_the_later_convolution_and_the_pool_behind_it_does_too(zoo: Zoo) -> None:
+def test_convolutions_write_their_slices_of_a_concat_in_one_kernel_and_the_pool_behind_it_does_too(zoo: Zoo) -> None:
     graph = zoo["fire"]()
     first = "squeeze+squeeze_relu"
-    assert groups(plan_from(graph, {})) == {first, "left+left_relu", "right+right_relu+concat+pool"}
+    assert groups(plan_from(graph, {})) == {first, "left+left_relu+right+right_relu+concat+pool"}
+    later = plan_from(graph, {decision_at(graph, "concat", "join").name: "later"})
+    assert groups(later) == {first, "left+left_relu", "right+right_relu+concat+pool"}
     apart = answered(graph, right_relu__concat="keep", left_relu__concat="keep", concat__pool="keep")
     assert groups(apart) == {first, "left+left_relu", "right+right_relu", "concat", "pool"}
 

@@ -258,3 +258,15 @@ def test_functions_behind_and_before_moves_agree(bench: Bench, vectors: int) -> 
     )
     for text, shape in product(texts, ((2, 9, 21), (2, 16, 40))):
         bench.check(Small(parsed(text), {"x": real(*shape)}, ["y"]), {}, {"elementwise.vectors": vectors})
+
+
+@pytest.mark.parametrize("coordinates", ["half_pixel", "asymmetric", "align_corners"])
+@pytest.mark.parametrize("mode", ["linear", "nearest"])
+@pytest.mark.parametrize(("width", "times"), [(5, 16), (16, 2), (7, 24), (1, 32), (13, 3), (2, 65)])
+def test_rows_made_of_fewer_elements_are_right_stretch_by_stretch(
+    bench: Bench, mode: str, coordinates: str, width: int, times: int
+) -> None:
+    text = f'r = Resize <mode="{mode}", coordinate_transformation_mode="{coordinates}"> (x, , , s); y = Relu (r)'
+    sizes = ints(1, 3, 6, width * times)
+    small = Small(parsed(text), {"x": real(1, 3, 3, width)}, ["y"], {"s": sizes}, opset=19)
+    bench.check(small)

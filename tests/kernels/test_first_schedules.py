@@ -264,3 +264,47 @@ def test_widened_numbers_are_tried_beside_an_instruction_on_bfloat16(bench: Benc
     knobs = open_knobs(workload, AVX512, load_space("default", "avx512").schedule)
     first, second = first_schedules(workload, knobs, AVX512)[:2]
     assert first | {"bfloat16.algorithm": "widened"} == second != first
+
+
+def schedules(bench: Bench, small: Small, threads: int, layouts: dict[str, str] | None = None) -> dict[str, int | str]:
+    """The first one on a CPU with AVX-512 whose last cache is slow."""
+    wide = Target("sapphirerapids", 16, 32, 2, 49152, 2 << 20)
+    workload = bench.bind(small, layouts or {}).workload
+    knobs = open_knobs(workload, wide, load_space("default", "avx512").schedule)
+    return first_schedules(workload, knobs, wide, threads, CoreRates(185.0, 30.0))[0]
+
+
+@pytest.mark.parametrize("columns", [2032, 1008])
+def test_threads_share_the_weights_of_some_rows_rather_than_the_rows(bench: Bench, columns: int) -> None:
+    small = Small(parsed("y = MatMul (x, w)"), {"x": real(32, 512)}, ["y"], {"w": real(512, columns)})
+    first = schedules(bench, small, 2)
+    assert (first["contraction.pixel_rows"], first["contraction.panels_per_task"]) == (1, 1)
+
+
+@pytest.mark.parametrize(("columns", "vectors"), [(2048, 2), (512, 4)])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_weights_that_are_waited_for_are_asked_for_ahead(
+    bench: Bench, columns: int, vectors: int, threads: int
+) -> None:
+    small = Small(parsed("y = MatMul (x, w)"), {"x": real(32, 512)}, ["y"], {"w": real(512, columns)})
+    first = schedules(bench, small, threads)
+    assert first["contraction.vectors"] == (vectors if columns == 2048 or threads == 2 else 3)
+
+
+@pytest.mark.parametrize(("channels", "copied"), [(16, True), (512, False)])
+def test_rows_are_copied_first_only_where_the_second_cache_holds_the_weights(
+    bench: Bench, channels: int, copied: bool
+) -> None:
+    text = "y = Conv <pads=[12, 12, 12, 12], dilations=[12, 12]> (x, w)"
+    small = Small(parsed(text), {"x": real(1, 512, 16, 16)}, ["y"], {"w": real(channels, 512, 3, 3)})
+    first = schedules(bench, small, 2, {"x": "c16", "y": "c16"})
+    assert first["contraction.order"] == "copied" if copied else first["contraction.panels_per_task"] == 1
+
+
+@pytest.mark.parametrize(("channels", "rows"), [(16, 7), (24, 0), (48, 7), (256, 0)])
+def test_few_channels_are_shared_by_rows(bench: Bench, channels: int, rows: int) -> None:
+    text = f"y = Conv <pads=[1, 1, 1, 1], group={channels}> (x, w)"
+    small = Small(parsed(text), {"x": real(1, channels, 28, 28)}, ["y"], {"w": real(channels, 1, 3, 3)})
+    block = "c16" if channels % 16 == 0 else "c8"
+    assert schedules(bench, small, 2, {"x": block, "y": block}).get("windowed.rows_per_task", 0) == rows
+    assert schedules(bench, small, 1, {"x": block, "y": block}).get("windowed.rows_per_task", 0) == 0

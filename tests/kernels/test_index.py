@@ -22,6 +22,7 @@ from tvm.script.ir_builder import tirx as builder
 from autofuse.device.target import Target
 from autofuse.kernels.nest.index import FORWARD, READ, supported
 from autofuse.kernels.nest.rearrange import regroup
+from autofuse.kernels.nest.resize import Sampler
 from autofuse.kernels.tir.emit import Emitter
 from autofuse.kernels.workload.workload import Value, Workload, WorkloadOperator
 
@@ -377,3 +378,23 @@ def test_a_variant_without_an_index_function_is_refused(operator: WorkloadOperat
     refusal = supported(operator, Workload(values, (operator,), 18))
     assert refusal is not None
     assert reason in refusal
+
+
+@pytest.mark.parametrize(
+    ("sampler", "stretches"),
+    [
+        (Sampler(20, 2, -15, 32, cut=True, linear=True), (8, 16)),
+        (Sampler(20, 1, 0, 16), (0, 16)),
+        (Sampler(20, 2, -1, 4, cut=True, linear=True), (1, 2)),
+        (Sampler(20, 3, 0, 5), None),
+        (Sampler(20, 2, 0, 1), None),
+        (Sampler(20), None),
+        (Sampler(20, 1, 0, 65), None),
+    ],
+)
+def test_stretches_of_results_take_the_same_elements(sampler: Sampler, stretches: tuple[int, int] | None) -> None:
+    assert sampler.stretches(64) == stretches
+    if stretches is not None:
+        first, size = stretches
+        low = [max(0, sampler.a * i + sampler.b) // sampler.c for i in range(first + 3 * size)]
+        assert all(len(set(low[at : at + size])) == 1 for at in range(first, len(low), size))

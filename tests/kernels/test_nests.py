@@ -95,6 +95,17 @@ EPILOGUES = {
         constants={"f": real(16, 1, 1)},
         r=real(1, 8, 5, 6),
     ),
+    "concat, then more, and read by others": after_conv(
+        "d = Concat <axis=1> (c, r); e = Relu (d); f = Neg (d); y = Add (e, f)", r=real(1, 8, 5, 6)
+    ),
+    "concat of two uses, then more": after_conv("d = Relu (c); e = Concat <axis=1> (c, d); y = Exp (e)"),
+    "concat, then what is as large": after_conv(
+        "d = Concat <axis=1> (r, c); e = Add (d, s); y = Relu (e)", r=real(1, 8, 5, 6), s=real(1, 16, 5, 6)
+    ),
+    "concat, then a larger shape": after_conv(
+        "d = Concat <axis=1> (c, r); y = Mul (d, f)", constants={"f": real(2, 16, 1, 1)}, r=real(1, 8, 5, 6)
+    ),
+    "concat, then itself": after_conv("d = Concat <axis=1> (c, r); y = Mul (d, d)", r=real(1, 8, 5, 6)),
 }
 
 
@@ -341,6 +352,16 @@ CHAINS = {
         constants={"m": MATRIX["w"]},
         x=ROWS,
     ),
+    "normalised behind the concat of convolutions": several(
+        "c = Conv (x, w, b); n = Conv <pads=[1, 1, 1, 1]> (x, e, b); d = Concat <axis=1> (n, c); "
+        "q = BatchNormalization (d, g, h, m, v); r = Relu (q); y = Conv (r, k)",
+        constants={name: real(16, seed=seed, low=0.5) for seed, name in enumerate("ghmv")} | {"k": real(8, 16, 1, 1)},
+    ),
+    "a concat of a concat's channels in part": several(
+        "c = Conv (x, w, b); n = Conv <pads=[1, 1, 1, 1]> (x, e, b); d = Concat <axis=1> (n, c); t = Mul (d, n2); "
+        "y = Concat <axis=1> (t, c)",
+        constants={"n2": real(16, 1, 1)},
+    ),
     "a nest's value needed by an earlier epilogue": several(
         "c = Conv (x, w, b); n = Conv <pads=[1, 1, 1, 1]> (x, e, b); p = Mul (c, n); y = Add (p, c)",
     ),
@@ -365,6 +386,8 @@ NESTS = {
     "slices of a concat": (CHAINS["fire"], ["Conv", "Conv", "Conv"]),
     "attention": (CHAINS["masked attention, heads joined"], ["MatMul", "Softmax", "MatMul"]),
     "a copied slice": (EPILOGUES["concat with an input"], ["Conv", ""]),
+    "more behind a concat": (EPILOGUES["concat, then more"], ["Conv", ""]),
+    "more behind a concat that others read": (EPILOGUES["concat, then more, and read by others"], ["Conv", "", ""]),
     "a gather after": (EPILOGUES["gathered"], ["Conv", ""]),
     "normalisation in parts": (CHAINS["layer normalisation in parts"], ["ReduceMean", "ReduceMean", ""]),
     "results of two shapes": (CHAINS["results of two shapes"], ["GlobalAveragePool", "", ""]),

@@ -49,7 +49,8 @@ class Decision:
     - "break": a red pair (keep, merge).
     - "prologue": a one-to-one producer before an anchor (keep, fuse, merge).
     - "recompute": a green pair whose producer would be computed again below a broadcast (fuse, keep).
-    - "join": which of several anchors takes an operator as its epilogue (later, earlier, both).
+    - "join": which of several anchors takes an operator as its epilogue (later, earlier, both; of a Concat of maps
+      that nobody else reads, both first).
     - "seed": with which operators groups begin (smallest, anchors, largest, order).
     - "copy": compute a cheap operator again for each of its readers (keep, copy).
     - "eliminate": make an index change in each reader of an operator that moves data (keep, eliminate).
@@ -132,7 +133,10 @@ class Planner:
 
     def join_answer(self, answers: Mapping[str, str], operator: str) -> str:
         """Which rival takes an operator that several anchors could take."""
-        return self._answer(answers, JoinSite(operator)) or LATER
+        return self._answer(answers, JoinSite(operator)) or self._default_join(operator)
+
+    def _default_join(self, operator: str) -> str:
+        return BOTH if self._source(operator) in self._questions.whole else LATER
 
     def rivals(self, operator: str, edges: Edges) -> tuple[str, ...]:
         """Producers of a realised graph that compete for `operator`, in topological order."""
@@ -232,7 +236,9 @@ class Planner:
         return f"{question.kind} {title} {label}", question.kind, choices
 
     def _named_join(self, operator: Operator, surroundings: Mapping[str, str]) -> Named:
-        choices = (LATER, EARLIER, BOTH) if "break" in self.space.decide else (LATER, EARLIER)
+        default = self._default_join(operator.name)
+        others = (LATER, EARLIER, BOTH) if "break" in self.space.decide else (LATER, EARLIER)
+        choices = (default, *(choice for choice in others if choice != default))
         rivals = [surroundings[name] for name in self._questions.joins[operator.name]]
         label = digest("join", surroundings[operator.name], rivals, length=10)
         return f"join {self._title(self._folded, operator)} {label}", "join", choices

@@ -8,10 +8,11 @@ from math import prod
 
 from autofuse.fusion.edges import MOVES, Edge, Edges, reads_once
 from autofuse.fusion.planner.sites import EdgeSite
+from autofuse.fusion.reach import bits
 from autofuse.fusion.relation import Relation, combined, relation
-from autofuse.graph.cost import EXPENSIVE
+from autofuse.graph.cost import EXPENSIVE, flops
 from autofuse.graph.mapping import MappingType
-from autofuse.graph.model import Graph, Operator
+from autofuse.graph.model import Graph, Operator, Tensor
 
 KEEP, FUSE, MERGE = "keep", "fuse", "merge"
 """Answers on an edge: apart; together unless the table breaks them; together even then (two anchors)."""
@@ -25,6 +26,13 @@ SMALL_RESULT, SMALL_WEIGHTS = 4096, 1 << 20
 LARGE_SCORES = 4 << 20
 """Bytes of the scores of an attention from which on they leave a core's caches between its two products. One kernel
 that keeps them there is faster then (an encoder over 1,500 tokens takes 0.89 of the time on Zen 4)."""
+
+MAP_RANK = 4
+"""Dimensions of an image's map."""
+
+COPIED_FLOPS = 256
+"""Operations of convolutions for each byte that a Concat would copy of their results, up to which one kernel of all
+saves more (a tenth, at 15 GB/s both ways) than it loses by tiles that they share."""
 
 _PRODUCTS = frozenset(
     {"Conv", "ConvInteger", "MatMul", "MatMulInteger", "Gemm", "WeightOnlyMatMul", "Bfloat16Conv", "Bfloat16MatMul"}
@@ -49,12 +57,14 @@ class Question:
 class Questions:
     """The open questions of a graph. `joins`: by operator, with its rival producers in topological order.
 
+    `whole`: those of the joins whose operator by default takes all rivals into its kernel (see `_is_whole`).
     `anchored`: operators that the default answers put into the group of a many-to-many operator above them.
     `costly`: those whose result takes an expensive pointwise operator to recompute.
     """
 
     edges: Mapping[EdgeSite, Question]
     joins: Mapping[str, tuple[str, ...]]
+    whole: frozenset[str]
     anchored: frozenset[str]
     costly: frozenset[str]
 
@@ -63,6 +73,7 @@ def questions(edges: Edges) -> Questions:
     """All open edges and joins of a graph, judged from local facts and from what can stand above an edge."""
     asked: dict[EdgeSite, Question] = {}
     joins: dict[str, tuple[str, ...]] = {}
+    whole: set[str] = set()
     types: dict[str, frozenset[MappingType]] = {}
     anchors: dict[str, int] = {}
     local = _Local(edges)
@@ -89,8 +100,9 @@ def questions(edges: Edges) -> Questions:
         rivals = _rivals(edges, rivals)
         if len(rivals) > 1:
             joins[name] = tuple(sorted(rivals, key=edges.graph.position.__getitem__))
+            whole |= {name} if _is_whole(edges, operator, rivals, local) else set()
     anchored = frozenset(name for name, above in anchors.items() if above)
-    return Questions(asked, joins, anchored, frozenset(local.costly))
+    return Questions(asked, joins, frozenset(whole), anchored, frozenset(local.costly))
 
 
 def _rivals(edges: Edges, producers: dict[str, int]) -> dict[str, int]:
@@ -104,6 +116,37 @@ def _rivals(edges: Edges, producers: dict[str, int]) -> dict[str, int]:
     return found
 
 
+def _is_whole(edges: Edges, operator: Operator, rivals: Mapping[str, int], local: _Local) -> bool:
+    """Whether a Concat of channels and all rivals above it are best one kernel, each part of which writes its slice.
+
+    `rivals`: producers, with the anchors above them. A rival in a kernel of its own writes a map that the Concat's
+    kernel reads and writes again; one kernel saves that, and a launch. So where nobody else reads the map, where
+    convolutions alone make it, over as many pixels, and where that is much beside their work: they share their tiles.
+    """
+    rank = len(edges.graph.tensors[operator.outputs[0]].shape)
+    if operator.op_type != "Concat" or rank < MAP_RANK or operator.attributes.get("axis") not in (1, 1 - rank):
+        return False
+    private = all(len(edges.out[name]) == 1 and not _is_result(edges.graph, name) for name in rivals)
+    moved = any(edges.graph.by_name[name].op_type in MOVES for name in rivals)
+    if not private or moved or any(anchors & ~local.convolutions for anchors in rivals.values()):
+        return False
+    graph = edges.graph
+    sizes = [sum(tensor.size_bytes for tensor in _results(graph, name)) for name in rivals]
+    above = {index for anchors in rivals.values() for index in bits(anchors)}
+    work = sum(flops(graph, graph.operators[index]) for index in above)
+    return work <= COPIED_FLOPS * (sum(sizes) - max(sizes))
+
+
+def _results(graph: Graph, name: str) -> list[Tensor]:
+    """What an operator makes."""
+    return [graph.tensors[out] for out in graph.by_name[name].outputs if out]
+
+
+def _is_result(graph: Graph, name: str) -> bool:
+    """Whether an operator makes an output of the graph."""
+    return not set(graph.outputs).isdisjoint(graph.by_name[name].outputs)
+
+
 def _fusible(producer: MappingType, consumer: MappingType) -> bool:
     return relation(producer, consumer) != Relation.BREAK
 
@@ -113,7 +156,8 @@ class _Local:
     recompute.
 
     `reductions`: bit set of the anchors that read each element once; `products`, of convolutions and matrix products;
-    `dense`, of those without groups. `small`: operators whose result is a map of one pixel (squeeze and excite).
+    `dense`, of those without groups; `convolutions`, of numbers in float.
+    `small`: operators whose result is a map of one pixel (squeeze and excite).
     `scored`: softmaxes of attention whose scores are large; `attending`: those, and dense products.
     """
 
@@ -123,6 +167,7 @@ class _Local:
         self.reductions = mask(operator.name for operator in anchors if reads_once(operator))
         products = [operator for operator in anchors if operator.op_type in _PRODUCTS]
         self.products = mask(operator.name for operator in products)
+        self.convolutions = mask(operator.name for operator in products if operator.op_type == "Conv")
         self.dense = mask(op.name for op in products if op.attributes.get("group", 1) == 1)
         self.scored = {operator.name for operator in anchors if _is_attention(edges, operator)}
         self.attending = self.dense | mask(self.scored)

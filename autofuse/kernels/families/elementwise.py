@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import ClassVar
 
@@ -12,6 +12,7 @@ from autofuse.kernels.families.transposes import MoveEmitter, move_of
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.nest.quantization import TAKEN as QUANTIZATION
+from autofuse.kernels.nest.resize import samplers
 from autofuse.kernels.nest.scalar import SCALAR
 from autofuse.kernels.nest.tiles import MIN_TASK_ELEMENTS, divisors, spans, tiles_per_task
 from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index
@@ -21,6 +22,9 @@ from autofuse.kernels.workload.workload import Workload
 Knobs = Mapping[str, int | str]
 BY_AXIS = frozenset({*QUANTIZATION, "BatchNormalization"})
 """Elementwise operators that read some inputs by one axis of the result."""
+RESIZES = frozenset({"Resize", "Upsample"})
+LONGEST = 64
+"""Results of a stretch that are computed together at most."""
 ROW = 8
 """Steps of a row, at least, where rows can be joined: what fills no step of several vectors costs as much as one."""
 
@@ -67,12 +71,23 @@ class ElementwiseEmitter:
         per_task = tiles_per_task(outer, int(self.knobs["tasks"]), inner)
         with emitter.parallel(outer // per_task) as task, emitter.serial(per_task) as step:
             base = (task * per_task + step) * inner
-            # Several vectors at a time, those that are left together, and a rest.
-            widest = lanes * self.vectors if lanes > 1 else 1
-            widths = widest, inner % widest // lanes * lanes, inner % lanes
-            for first, count, width in spans(inner, *widths):
+            for first, count, width in self._steps(inner, lanes, extents):
                 with emitter.serial(count) as vector, emitter.vector(width) as lane:
                     self.point(self.logical(base, first + vector * width + lane, extents, physical))
+
+    def _steps(self, inner: int, lanes: int, extents: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+        """(first, how many, elements) of the steps of a row: several vectors at a time, those that are left together,
+        and a rest. Of a row that is made of fewer elements, all results between the same two together."""
+        if lanes > 1 and not self.block and extents and inner == extents[-1]:
+            stretch = stretched(self.scope, inner)
+            if stretch is not None:
+                first, size = stretch
+                count = (inner - first) // size
+                parts = (0, 1, first), (first, count, size), (first + count * size, 1, inner - first - count * size)
+                yield from (part for part in parts if part[1] and part[2])
+                return
+        widest = lanes * self.vectors if lanes > 1 else 1
+        yield from spans(inner, widest, inner % widest // lanes * lanes, inner % lanes)
 
     def _inner(self, extents: tuple[int, ...]) -> int:
         """Elements of a contiguous inner row: the last dimensions, until a few vectors are filled, or a part of them,
@@ -126,6 +141,22 @@ class ElementwiseEmitter:
             results = [(value, scope.name(scope.read(value, index))) for value in self.nest.stores]
             for value, result in results:
                 self.emitter.store(scope.arrays[value], index, result)
+
+
+def stretched(scope: Scope, length: int) -> tuple[int, int] | None:
+    """(first, size) of the stretches of a row of so many results, each of which a Resize of the workload that is
+    evaluated where it is read makes of the same elements; None where there is none, or several differ.
+
+    Elements that are the same for a whole vector are read once and spread; others a CPU gathers one by one.
+    """
+    found = set()
+    for operator in scope.workload.operators:
+        output = operator.outputs[0]
+        shape = scope.shape(output)
+        if operator.op_type in RESIZES and output not in scope.ready and shape and shape[-1] == length:
+            axes = samplers(operator, scope.workload)
+            found.add(None if isinstance(axes, str) else axes[-1].stretches(LONGEST))
+    return found.pop() if len(found) == 1 else None
 
 
 def leaves(scope: Scope, nest: Nest) -> tuple[int, ...] | None:

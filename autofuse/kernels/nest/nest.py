@@ -25,7 +25,7 @@ class Nest:
     `start`: the value that its loops compute first (-1: each stored value is read by itself).
 
     `epilogue`: (operator, position of the input that comes from this nest) in evaluation order.
-    `stores`: value indices that this nest writes; a Concat among them is written in part.
+    `stores`: value indices that this nest writes; a Concat, or what is computed behind one, is written in part.
     """
 
     anchor: WorkloadOperator | None
@@ -54,6 +54,7 @@ class _Cutter:
         self.scalars = scalars
         self.nests: list[Nest] = []
         self.site: dict[int, _Home] = {}
+        self.parts: dict[int, list[int]] = {}
         self.producer = {output: operator for operator in workload.operators for output in operator.outputs}
         self.readers: dict[int, list[WorkloadOperator]] = {}
         for operator in workload.operators:
@@ -106,6 +107,8 @@ class _Cutter:
                     self.save(value)
 
     def scalar(self, operator: WorkloadOperator) -> None:
+        if self.behind_concat(operator):
+            return
         present = [value for value in operator.inputs if value >= 0]
         held = [value for value in present if self.site[value].nest >= 0]
         output = operator.outputs[0]
@@ -152,6 +155,7 @@ class _Cutter:
             return False
         output = operator.outputs[0]
         depth = -1
+        homes = []
         for position, value in enumerate(operator.inputs):
             site = self.site[value]
             home = site.nest
@@ -162,7 +166,29 @@ class _Cutter:
             self.nests[home].epilogue.append((operator, position))
             self.nests[home].stores.append(output)
             depth = max(depth, home)
+            homes.append(home)
         self.site[output] = _Home(-1, depth)
+        self.parts[output] = homes
+        return True
+
+    def behind_concat(self, operator: WorkloadOperator) -> bool:
+        """Lets every nest that writes a slice of a Concat go on with the elementwise operator that alone reads that;
+        False when not all that it reads besides is known before them."""
+        whole = {value for value in operator.inputs if value in self.parts}
+        if len(whole) != 1:
+            return False
+        value, output = whole.pop(), operator.outputs[0]
+        homes = self.parts[value]
+        alone = self.readers[value] == [operator] and value not in self.outputs
+        others = [self.site[one] for one in operator.inputs if one >= 0 and one != value]
+        known = all(site.nest < 0 and site.depth < min(homes) for site in others)
+        if not alone or not known or len(set(homes)) < len(homes) or self.shape(value) != self.shape(output):
+            return False
+        for nest in (self.nests[home] for home in homes):
+            nest.epilogue.append((operator, operator.inputs.index(value)))
+            nest.stores[nest.stores.index(value)] = output
+        self.site[output] = _Home(-1, max(homes))
+        self.parts[output] = homes
         return True
 
     def share(self, values: Iterable[int]) -> None:

@@ -90,6 +90,14 @@ class Sampler:
             return min(max(place, 0), last)
         return tirx.min(tirx.max(place, tirx.const(0, "int32")), tirx.const(last, "int32"))
 
+    def stretches(self, longest: int) -> tuple[int, int] | None:
+        """(first, size) of the stretches of outputs that take the same elements, from the first whole one on; None
+        where they are of several sizes, of one or of more than the `longest`."""
+        size, rest = divmod(self.c, self.a) if self.a > 0 else (0, 0)
+        if rest or not 1 < size <= longest:
+            return None
+        return -(self.b // self.a) % size, size
+
     def low(self, position: Expr) -> Expr:
         """The (lower) element that output `position` takes."""
         return self._numerator(position) // self.c

@@ -51,7 +51,7 @@ def _parts(maker: Maker, merged: str, siblings: list[_Sibling], axis: int) -> No
     _M,
     ("MatMul",),
     guard="constant matrices with as many rows; a bias, where there is one, is constant",
-    default=Default.ALWAYS,
+    default=Default.SMALL,
 )
 def matmuls_merged(work: Work, operator: Operator, maker: Maker) -> bool:
     """MatMul(A, v) + b, MatMul(A, w) + c -> Split(MatMul(A, [v w]) + [b c]): query, key and value of attention"""
@@ -107,7 +107,7 @@ def _linear(work: Work, product: Operator, data: str) -> _Sibling | None:
     _M,
     ("Gemm",),
     guard="constant weights; no factors alpha, beta or transposed A; each bias is a constant vector",
-    default=Default.ALWAYS,
+    default=Default.SMALL,
 )
 def gemms_merged(work: Work, operator: Operator, maker: Maker) -> bool:
     """Gemm(A, v, b), Gemm(A, w, c) -> Split(Gemm(A, [v w], [b c]))"""

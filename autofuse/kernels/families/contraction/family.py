@@ -91,12 +91,12 @@ class ContractionFamily(Family):
         return kept
 
     def guesses(self, case: Case, found: list[Guess]) -> list[Guess]:
-        """See Family: what the rules say of the first contraction of a workload."""
+        """See Family: what the rules say of the contraction of a workload that computes most, the first of such."""
         anchors = [nest.anchor for nest in case.nests if self.takes(case.workload, nest)]
-        if not anchors or anchors[0] is None:
+        forms = [contraction_form(case.workload, anchor) for anchor in anchors if anchor is not None]
+        if not forms:
             return found
-        form = contraction_form(case.workload, anchors[0])
-        own = contraction_guesses(case, form)
+        own = contraction_guesses(case, max(forms, key=lambda form: form.flops))
         place = found.index(case.default)
         found = [*found[:place], *own[:1], *found[place + 1 :], *own[1:]]
         if "dot" in case.knobs.get(self.full("algorithm"), ()):

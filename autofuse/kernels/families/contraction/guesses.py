@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import product
-from math import floor, prod
+from math import prod
 
 from autofuse.device.rates import CoreRates
 from autofuse.device.target import Target
@@ -13,6 +13,7 @@ from autofuse.kernels.families.contraction.direct import NARROW
 from autofuse.kernels.families.contraction.form import (
     FEW_ROWS,
     Contraction,
+    Convolution,
     contraction_form,
     copies_rows,
     is_widened,
@@ -20,7 +21,8 @@ from autofuse.kernels.families.contraction.form import (
     results_a_column,
 )
 from autofuse.kernels.families.contraction.knobs import KNOBS, NAME, Useful
-from autofuse.kernels.families.contraction.parallel_grid import ParallelGrid, evenness
+from autofuse.kernels.families.contraction.panels import FEWEST_STEPS
+from autofuse.kernels.families.contraction.parallel_grid import READING, ParallelGrid, evenness, times_ns, weight_bytes
 from autofuse.kernels.families.contraction.winograd import ALGORITHMS
 from autofuse.kernels.families.protocol import Case, Guess, Schedule, Values, chosen, vector_lanes
 from autofuse.kernels.families.windows import CONVOLUTIONS, is_depthwise
@@ -58,9 +60,6 @@ FARTHER = 2.2
 LEAST_CHUNK = 10
 """Tiles that must share a reading of Winograd's weights, where these are large (Zen 5, 49 tiles of 512 channels: 7 at a
 time take 1.7 times as long as all together)."""
-READING = 3.5
-"""How many times slower a kernel reads its weights, between its arithmetic, than a loop that only reads (Emerald
-Rapids: 8 of 30 GB/s from the last cache, whose lines each take 134 ns while 16 are under way; Zen 4: 25 or more)."""
 SOONER = 0.9
 """Part of the time of the algorithm that is else the first that another may take at most to come before it."""
 BIG_PANEL = 4
@@ -95,7 +94,7 @@ def contraction_guesses(case: Case, form: Contraction) -> list[Guess]:
         guesses = _direct_guesses(case, form)
     if "group_lanes" in algorithms:
         return [*_group_guesses(case, form), *guesses]
-    if "pixel_lanes" in algorithms:
+    if "pixel_lanes" in algorithms and isinstance(form, Convolution) and form.flat:
         over = pixel_lanes(case.workload, form.operator)
         lie: Guess = {ALGORITHM: "pixel_lanes", OPERAND: "direct"}
         turned = [case.default | tile | lie for tile in _busiest_tiles(case, over)[:2]]
@@ -125,7 +124,11 @@ def _direct_guesses(case: Case, form: Contraction) -> list[Guess]:
     if not _crowded(case.workload):
         return [*ahead, *guesses]
     copied: Guess = {ORDER: "copied", PANELS: 0, K_BLOCKING: 1}
-    return [guess | copied for guess in guesses[:2]] + guesses
+    if weight_bytes(form) <= case.target.l2_bytes:
+        return [guess | copied for guess in guesses[:2]] + guesses
+    # Each row would read all weights from beyond the second cache: 2.4 times the time of passes over all rows.
+    copied |= {ROWS: case.default[ROWS]} if ROWS in case.knobs else {}
+    return [*guesses[:1], *(guess | copied for guess in guesses[:2]), *guesses[1:]]
 
 
 def _widened_ahead(case: Case, guess: Guess, form: Contraction) -> list[Guess]:
@@ -147,10 +150,8 @@ def _widened_ahead(case: Case, guess: Guess, form: Contraction) -> list[Guess]:
 
 def _is_waiting(case: Case, form: Contraction) -> bool:
     """Whether threads that share a product of few rows may wait for each other longer than they read its weights."""
-    taps = prod(window.taps for window in form.windows)
-    weight_bytes = 4 * form.columns * form.depth * taps
     few = results_a_column(form) <= FEW_ROWS and 0 in case.knobs.get(PANELS, ())
-    return few and case.threads > 1 and weight_bytes <= case.threads * LEAST_PART_BYTES
+    return few and case.threads > 1 and weight_bytes(form) <= case.threads * LEAST_PART_BYTES
 
 
 def _arrives_late(case: Case, form: Contraction) -> bool:
@@ -174,7 +175,8 @@ def _busiest_tiles(case: Case, form: Contraction) -> list[Guess]:
 
     Each with tasks that the threads share evenly; else of equal ones the narrower panel; with few rows, which only
     stream their weights, the wider, up to `STREAMED` (or `STREAMED_ALONE`). Of those that have enough accumulators, the
-    one with the fewest loads. None with a wide panel of what is summed in short blocks (see `WIDE_PANEL`).
+    one with the fewest loads. None with a wide panel of what is summed in short blocks (see `WIDE_PANEL`); where
+    weights are waited for, those first that ask for them ahead.
     """
     knobs, target, threads = case.knobs, case.target, case.threads
     few = results_a_column(form) <= FEW_ROWS
@@ -183,6 +185,7 @@ def _busiest_tiles(case: Case, form: Contraction) -> list[Guess]:
     column_bytes = 4 * target.lanes * form.depth * prod(window.taps for window in form.windows)
     columns = -(-form.columns // target.lanes)
     short = 0 < case.workload.values[form.x].block < target.lanes
+    streams = _streams(case, form)
     found = []
     for vectors, pixels in product(knobs.get(VECTORS, (1,)), knobs.get(PIXELS, (longest_row(form.windows),))):
         tile: Guess = {VECTORS: vectors, PIXELS: pixels}
@@ -198,9 +201,23 @@ def _busiest_tiles(case: Case, form: Contraction) -> list[Guess]:
             long = rows / -(-rows // p)
             loads = 1 / wide + (1 if near else FARTHER) / long if wide * long >= ENOUGH else float("inf")
             busy = min(wide * long, ENOUGH) * _evenness(case, form, tile | cut, columns)
-            ways.append((-busy, loads, -v if few else v, p, number, tile | cut))
-        found.append(min(ways, key=lambda entry: entry[:5]))
-    return [tile for *_, tile in sorted(found, key=lambda entry: entry[:5])]
+            late = streams and -(-rows // p) < FEWEST_STEPS * v
+            ways.append((late, -busy, loads, -v if few else v, p, number, tile | cut))
+        found.append(min(ways, key=lambda entry: entry[:6]))
+    return [tile for *_, tile in sorted(found, key=lambda entry: entry[:6])]
+
+
+def _streams(case: Case, form: Contraction) -> bool:
+    """Whether a product of some rows waits for its weights, which pass through the caches, longer than it computes.
+
+    Then a panel has to be asked for while the one before it is computed, which tiles of few rows have no time for.
+    """
+    constant = case.workload.values[form.w].kind == "constant"
+    some = results_a_column(form) > FEW_ROWS and len(form.windows) == 1 and form.windows[0].taps == 1
+    if not some or not constant or weight_bytes(form) <= case.target.l2_bytes:
+        return False
+    computes_ns, reads_ns = times_ns(form, _rates(case))
+    return computes_ns < reads_ns
 
 
 def _cuts(form: Contraction, knobs: Mapping[str, Values], threads: int) -> Iterator[Guess]:
@@ -222,19 +239,33 @@ def _row_length(form: Contraction, cut: Guess) -> int:
 
 
 def _evenness(case: Case, form: Contraction, guess: Guess, columns: int) -> float:
-    """How evenly threads share the tasks of a guess, in steps; `columns`: vectors of them."""
+    """Part of the time in which threads compute that share the tasks of a guess, in steps; `columns`: vectors of them.
+
+    A thread waits for the other ones, and for the weights of its panels: those of all where it has some rows of each.
+    """
     if case.threads == 1:
         return 1.0
     vectors = min(int(guess[VECTORS]), columns)
     rows = divisor_near(longest_row(form.windows), int(guess.get(PIXEL_ROWS, 1))) * prod(form.rows)
     tasks = ParallelGrid.cut(prod(form.batch), -(-columns // vectors), rows, chosen(NAME, KNOBS, case.default | guess))
-    return floor(STEPS * tasks.evenness(columns, vectors, case.threads)) / STEPS
+    return round(STEPS * tasks.evenness(columns, vectors, case.threads) * _computing(case, form, tasks)) / STEPS
+
+
+def _computing(case: Case, form: Contraction, tasks: ParallelGrid) -> float:
+    """Part of its time in which a thread computes rather than waits for the weights of its panels."""
+    if case.workload.values[form.w].kind != "constant":
+        return 1.0
+    computes_ns, reads_ns = times_ns(form, _rates(case))
+    return min(1.0, computes_ns / case.threads / (reads_ns * tasks.panels_read(case.threads)))
+
+
+def _rates(case: Case) -> CoreRates:
+    return case.rates or CoreRates.usual(case.target.lanes)
 
 
 def _whole_sweeps(form: Contraction, knobs: Mapping[str, Values], target: Target) -> Guess:
     """All rows in a task, where the weights come from memory: a sweep over all asks for the next panel ahead."""
-    weights_bytes = 4 * form.columns * form.depth * prod(window.taps for window in form.windows)
-    whole = weights_bytes > target.l2_bytes and not getattr(form, "flat", False) and 0 in knobs.get(ROWS, ())
+    whole = weight_bytes(form) > target.l2_bytes and not getattr(form, "flat", False) and 0 in knobs.get(ROWS, ())
     return {ROWS: 0} if whole else {}
 
 
@@ -295,20 +326,25 @@ def _winograd_guesses(case: Case, form: Contraction) -> list[Guess]:
         found = [four | root | most, four | most, two | root | most, direct, two]
     else:
         found = [four, four | root, direct, two]
-    return [_shared(case, guess, form) for guess in _soonest_first(case, found)]
+    transformed = _transformed(case, form)
+    return [_shared(case, guess, transformed) for guess in _soonest_first(case, found, transformed)]
 
 
-def _soonest_first(case: Case, found: list[Guess]) -> list[Guess]:
+def _transformed(case: Case, form: Contraction) -> Contraction:
+    """Of the contractions that have Winograd's form the one that computes most, the first of such; else `form`."""
+    asked = [Useful(case, nest) for nest in case.nests if nest.anchor is not None and _is_dense(case, nest.anchor)]
+    return max((one.form for one in asked if one.winograd), key=lambda one: one.flops, default=form)
+
+
+def _soonest_first(case: Case, found: list[Guess], form: Contraction) -> list[Guess]:
     """`found`; where the first one waits for its weights longer than it computes, the one that ends soonest before it.
 
     Winograd's algorithm saves arithmetic, and reads more: (m + 2)^2 numbers in place of nine. Which of them ends first
     depends on how fast the last cache is beside the arithmetic.
     """
-    asked = [Useful(case, nest) for nest in case.nests if nest.anchor is not None and _is_dense(case, nest.anchor)]
-    forms = [one.form for one in asked if one.winograd]
-    if case.rates is None or not forms:
+    if case.rates is None:
         return found
-    times = {str(guess[ALGORITHM]): _core_ns(str(guess[ALGORITHM]), forms[0], case.rates) for guess in found}
+    times = {str(guess[ALGORITHM]): _core_ns(str(guess[ALGORITHM]), form, case.rates) for guess in found}
     first = times[str(found[0][ALGORITHM])]
     soonest = min(found, key=lambda guess: max(times[str(guess[ALGORITHM])]))
     waits = first[0] < first[1] and max(times[str(soonest[ALGORITHM])]) < SOONER * max(first)

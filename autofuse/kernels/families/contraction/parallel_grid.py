@@ -1,14 +1,21 @@
-"""The tasks of a contraction's parallel loop, and how evenly threads share them."""
+"""The tasks of a contraction's parallel loop: how evenly threads share them, and how long they read weights."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Self
 
 import numpy as np
 
+from autofuse.device.rates import CoreRates
+from autofuse.kernels.families.contraction.form import Contraction
 from autofuse.kernels.nest.tiles import divisor_near
+
+READING = 3.5
+"""How many times slower a kernel reads its weights, between its arithmetic, than a loop that only reads (Emerald
+Rapids: 8 of 30 GB/s from the last cache, whose lines each take 134 ns while 16 are under way; Zen 4: 25 or more)."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +39,21 @@ class ParallelGrid:
         panels[-1] = vectors_total - vectors * (len(panels) - 1)
         sizes = panels.reshape(-1, self.panels).sum(1)
         return evenness(np.tile(np.repeat(sizes, self.grid[2]), self.grid[0]), threads)
+
+    def panels_read(self, threads: int) -> float:
+        """The part of all panels that a thread reads."""
+        each = -(-prod(self.grid) // threads)
+        return min(1.0, -(-each // self.grid[2]) / self.grid[1])
+
+
+def weight_bytes(form: Contraction) -> int:
+    """Bytes of the weights of a contraction."""
+    return 4 * form.columns * form.depth * prod(window.taps for window in form.windows)
+
+
+def times_ns(form: Contraction, rates: CoreRates) -> tuple[float, float]:
+    """Nanoseconds that a core computes, and that it reads all weights."""
+    return form.flops / rates.gflops, READING * weight_bytes(form) / rates.l3_gbs
 
 
 def evenness(sizes: Sequence[int] | np.ndarray, threads: int) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from math import prod
 from typing import ClassVar
 
+from autofuse.kernels.families.contraction.parallel_grid import evenness
 from autofuse.kernels.families.protocol import Case, Declared, Family, Guess, Knob, Schedule, Unit, Values, up_to
 from autofuse.kernels.families.windowed.direct import (
     AveragePoolEmitter,
@@ -17,7 +18,7 @@ from autofuse.kernels.families.windowed.pixel_lanes import ROWS, rows_refusal
 from autofuse.kernels.families.windows import CONVOLUTIONS, convolution_windows, is_depthwise, window_refusal
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
-from autofuse.kernels.nest.tiles import longest_row
+from autofuse.kernels.nest.tiles import divisor_near, longest_row
 from autofuse.kernels.workload.workload import Workload, WorkloadOperator
 
 POOLS = {"MaxPool": "max_pool", "AveragePool": "average_pool"}
@@ -33,6 +34,9 @@ SPLINTER = 2
 TURNED, WIDE = 4, 16
 """Vectors side by side with the lanes over pixels, and lanes from which so many come first; eight, which are best with
 the lanes over channels, were not measured there."""
+
+EVEN = 0.85
+"""How evenly threads have to share whole maps, so that tasks have all rows of a vector of channels."""
 
 
 class Windowed(Family):
@@ -87,10 +91,11 @@ class Windowed(Family):
         return up_to(values, longest_row(windows) if knob == "pixels" else prod(w.outputs for w in windows[:-1]))
 
     def guesses(self, case: Case, found: list[Guess]) -> list[Guess]:
-        """See Family: the lanes over pixels, where these fill them and lie side by side on both ends."""
+        """See Family: the lanes over pixels, where these fill them and lie side by side on both ends; else some rows in
+        a task, where threads would share whole maps unevenly."""
         algorithm = self.full("algorithm")
         if "pixel_lanes" not in case.knobs.get(algorithm, ()):
-            return found
+            return self._shared(case, found)
         nests = [
             nest for nest in case.nests if self.takes(case.workload, nest) and _has_pixel_lanes(case.workload, nest)
         ]
@@ -101,6 +106,16 @@ class Windowed(Family):
         wide = case.target.lanes >= WIDE and TURNED in case.knobs.get(pixels, ())
         tile: Guess = {pixels: TURNED} if wide else {}
         return [*found[:place], case.default | tile | {algorithm: "pixel_lanes"}, *found[place:]]
+
+    def _shared(self, case: Case, found: list[Guess]) -> list[Guess]:
+        """`found`, behind the default with tasks that threads share evenly where its own are not such."""
+        nests = [nest for nest in case.nests if nest.anchor is not None]
+        rows = self.full("rows_per_task")
+        if case.threads == 1 or rows not in case.knobs or not all(self.takes(case.workload, nest) for nest in nests):
+            return found
+        worst = {value: min(_evenness(case, nest, int(value)) for nest in nests) for value in case.knobs[rows]}
+        best = max(worst, key=lambda value: min(worst[value], EVEN))
+        return [case.default | {rows: best}, *found] if best != case.default[rows] else found
 
     def emit(self, scope: Scope, unit: Unit, schedule: Schedule) -> None:
         """See Family."""
@@ -119,6 +134,15 @@ class Windowed(Family):
 
 def _has_pixel_lanes(workload: Workload, nest: Nest) -> bool:
     return nest.anchor is not None and rows_refusal(workload, nest.anchor) is None
+
+
+def _evenness(case: Case, nest: Nest, rows_per_task: int) -> float:
+    """How evenly threads share the tasks of a nest, each of some rows of a vector of channels."""
+    assert nest.anchor is not None
+    rows = prod(window.outputs for window in convolution_windows(case.workload, nest.anchor)[:-1])
+    images, channels = nest.space[:2]
+    tasks = images * -(-channels // case.target.lanes) * (rows // divisor_near(rows, rows_per_task))
+    return evenness([1] * tasks, case.threads)
 
 
 WINDOWED = Windowed()
