@@ -162,6 +162,12 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         _page("replay"),
     ),
     Experiment(
+        "replay.regret",
+        "How much slower than the best is the plan taken, and how many decisions do harm?",
+        "--db out/oracle/times.db",
+        _page("replay"),
+    ),
+    Experiment(
         "replay.wholes",
         "Do races of whole networks say what sums of kernels do not?",
         "--db out/oracle/times.db",

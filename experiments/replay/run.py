@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
@@ -126,8 +127,9 @@ def _environment(oracle: Oracle, base: ProfilingDatabase) -> Environment:
     return replace(here, target=where.target, setting=setting)
 
 
-def replay(oracle: Oracle, policy: Policy, aim_us: float, model: Path | None) -> Row:
-    """One policy on one oracle."""
+@contextmanager
+def opened(oracle: Oracle, policy: Policy, model: Path | None) -> Iterator[tuple[Search, OracleRunner]]:
+    """A search of an oracle that knows nothing yet, and what answers it."""
     with TemporaryDirectory() as folder, open_database(Path(folder) / "replay.db") as base:
         evidence = evidence_of(oracle, base)
         runner = OracleRunner(oracle.answers)
@@ -138,14 +140,19 @@ def replay(oracle: Oracle, policy: Policy, aim_us: float, model: Path | None) ->
         run = base.start_run(evidence.environment.setting, start)
         lab = Lab(evidence, runner, NoReference(Path(folder), {}, ()), run, lambda _: None)
         guide = _guide(oracle, evidence, model) if policy.guided and model is not None else None
-        search = Search(evidence, lab, Standing(evidence), guide)
+        yield Search(evidence, lab, Standing(evidence), guide), runner
+
+
+def replay(oracle: Oracle, policy: Policy, aim_us: float, model: Path | None) -> Row:
+    """One policy on one oracle."""
+    with opened(oracle, policy, model) as (search, runner):
         watch = Watch(search, runner, aim_us)
-        lab.tell = watch
+        search.lab.tell = watch
         budget = Budget(oracle.cost_s, over=watch.close, clock=runner.clock)
         policy.run(search, budget)
         watch("")
         asked, seconds, strangers = watch.reached or (0, 0.0, len(runner.strangers))
-        end = known_us(evidence) / aim_us
+        end = known_us(search.evidence) / aim_us
         return Row(
             oracle.network, oracle.where.device, policy.name, len(oracle.answers), oracle.cost_s, asked, seconds,
             strangers, end if isfinite(end) else None,

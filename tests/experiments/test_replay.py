@@ -30,6 +30,8 @@ from experiments.replay.first_schedules import Case, cases, choice
 from experiments.replay.floor import floor
 from experiments.replay.policies import POLICIES, Policy
 from experiments.replay.recorded import Oracle, read_oracles
+from experiments.replay.regret import RULE, judged
+from experiments.replay.regret import text as regret_text
 from experiments.replay.run import CLOSE, best_us, everything, evidence_of, replay
 from experiments.replay.table import BASE, Row, markdown, means_of
 from experiments.replay.wholes import foretold, table
@@ -106,6 +108,18 @@ def test_no_policy_needs_fewer_than_perfect_knowledge(oracle: Oracle, aim_us: fl
     default = RewritingPlanner(oracle.graph, known.space.fusion).plan({})
     assert len(known.of(default)) <= needed <= replay(oracle, QUESTIONS, aim_us, None).asked
     assert floor(known, aim_us / 2, CLOSE) == 0, "nothing comes so close"
+
+
+def test_the_plan_of_a_search_is_held_to_the_best_and_its_decisions_to_our_rules(oracle: Oracle) -> None:
+    rows = {row.judge: row for row in judged(oracle, ["1s", "10h"])}
+    assert rows[RULE].decisions == rows[RULE].harmful == 0 and {"none", "dnnfusion"} <= rows.keys()
+    short, long = rows["tune, 1s"], rows["tune, 10h"]
+    assert all(row.regret is None or row.regret >= -1e-9 for row in rows.values())
+    assert all(row.harmful <= row.decisions for row in rows.values()) and long.harmful == 0
+    assert long.regret is not None and short.regret is not None
+    assert long.regret < 1e-9 <= short.regret + 1e-9, "it asked for everything"
+    told = regret_text(list(rows.values()))
+    assert f"| {RULE} | 1 |" in told and "tune, 10h:" in told and "wanted: 8%" in told
 
 
 def test_expectations_are_held_to_what_the_oracle_says(oracle: Oracle, tmp_path: Path) -> None:

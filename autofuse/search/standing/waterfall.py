@@ -52,7 +52,7 @@ class _Kernel:
 
 
 @dataclass
-class _Region:
+class Region:
     """Operators that two plans part differently: their kernels there, and the rewrites that only one of them makes."""
 
     before: list[_Kernel] = field(default_factory=list)
@@ -110,7 +110,7 @@ def waterfall(standing: Standing, chosen: FusionPlan, name: str, times: Mapping[
     if name == UNTUNED:
         end_us = evidence.rule_us(default) or first_us
     own = [WaterfallStep(SCHEDULES, "better ones of the rule's kernels", 1, first_us - default_us)]
-    own += _named(_changes(evidence, default, chosen, _best), default_us)
+    own += _named(changes_between(evidence, default, chosen, at_best), default_us)
     own = [one for one in own if one.us and name != UNTUNED]
     time, none_us = times[name], evidence.composed_us(none) if none is not None else None
     if time.median_us is None or time.speedup is None:
@@ -145,8 +145,8 @@ def _rule_as_a_whole(start_us: float, default: PlanTime | None, default_us: floa
 def _to_the_rule(evidence: SearchEvidence, none: FusionPlan, default: FusionPlan) -> list[WaterfallStep]:
     """From no fusion with its best schedules to the default plan with its first ones: what the rule decides is
     compared with the first schedule on both sides, so that neither had more care."""
-    first_us, best_us = (sum(one.us for one in _kernels(evidence, none, cost)) for cost in (_first, _best))
-    regions = _changes(evidence, none, default, _first)
+    first_us, best_us = (sum(one.us for one in _kernels(evidence, none, cost)) for cost in (_first, at_best))
+    regions = changes_between(evidence, none, default, _first)
     fused = [region for region in regions if not region.rules]
     rewritten = _merged(region for region in regions if region.rules)
     steps = [WaterfallStep(BARE_SCHEDULES, "first ones from here on", 1, best_us - first_us)]
@@ -155,7 +155,7 @@ def _to_the_rule(evidence: SearchEvidence, none: FusionPlan, default: FusionPlan
     return [one for one in steps if one.us]
 
 
-def _named(regions: Iterable[_Region], total_us: float) -> list[WaterfallStep]:
+def _named(regions: Iterable[Region], total_us: float) -> list[WaterfallStep]:
     """A step for each change that is worth naming, equal ones together, and one for the others."""
     found = _merged(regions)
     named = [one for one in found if abs(one.us) >= NAMED * total_us][:MOST_CHANGES]
@@ -166,7 +166,7 @@ def _named(regions: Iterable[_Region], total_us: float) -> list[WaterfallStep]:
     return named
 
 
-def _merged(regions: Iterable[_Region]) -> list[WaterfallStep]:
+def _merged(regions: Iterable[Region]) -> list[WaterfallStep]:
     """Equal changes as one step each, the largest first."""
     sums: dict[tuple[str, str], list[float]] = defaultdict(list)
     for region in regions:
@@ -175,12 +175,12 @@ def _merged(regions: Iterable[_Region]) -> list[WaterfallStep]:
     return sorted(steps, key=lambda one: -abs(one.us))
 
 
-def _changes(evidence: SearchEvidence, before: FusionPlan, after: FusionPlan, cost: Cost) -> list[_Region]:
+def changes_between(evidence: SearchEvidence, before: FusionPlan, after: FusionPlan, cost: Cost) -> list[Region]:
     """Where two plans differ, and what it is worth."""
     old, new = _kernels(evidence, before, cost), _kernels(evidence, after, cost)
     ties = _ties(evidence.graph, before, after)
     places = _components([*(one.covers for one in old), *(one.covers for one in new), *(names for names, _ in ties)])
-    regions: dict[int, _Region] = defaultdict(_Region)
+    regions: dict[int, Region] = defaultdict(Region)
     for place, kernel in zip(places, old, strict=False):
         regions[place].before.append(kernel)
     for place, kernel in zip(places[len(old) :], new, strict=False):
@@ -204,7 +204,7 @@ def _first(search: WorkloadSearch) -> float | None:
     return search.first_us
 
 
-def _best(search: WorkloadSearch) -> float | None:
+def at_best(search: WorkloadSearch) -> float | None:
     return search.best_us
 
 
