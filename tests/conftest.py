@@ -15,6 +15,7 @@ import onnx
 import pytest
 
 import autofuse  # noqa: F401  before any test imports ONNX Runtime: it switches telemetry off
+from autofuse.database.database import ProfilingDatabase, open_database
 from autofuse.measure.machine import MachineRates
 from autofuse.measure.timing.race import Samples, interleaved
 
@@ -38,6 +39,13 @@ def nothing_kept() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("autofuse.backend.compile.objects.user_folder", lambda: None)
         yield
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[ProfilingDatabase]:
+    """An empty database, open while a test runs."""
+    with open_database(tmp_path / "profile.db") as opened:
+        yield opened
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

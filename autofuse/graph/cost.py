@@ -60,7 +60,7 @@ class Cost:
 
 def operator_cost(graph: Graph, operator: Operator) -> Cost:
     """Cost of one operator run alone."""
-    written = _written(graph, operator)
+    written = written_bytes(graph, operator)
     sizes = {name: graph.tensors[name].size_bytes for name in operator.inputs if name}
     read = sum(min(size, written) if _picks(operator, name) else size for name, size in sizes.items())
     return Cost(flops(graph, operator), read, written)
@@ -73,7 +73,7 @@ def group_cost(graph: Graph, operators: Sequence[str]) -> Cost:
     read = 0
     for name in reads:
         users = [node for node in nodes if name in node.inputs]
-        picked = sum(_written(graph, node) for node in users if _picks(node, name))
+        picked = sum(written_bytes(graph, node) for node in users if _picks(node, name))
         whole = graph.tensors[name].size_bytes
         read += min(picked, whole) if all(_picks(node, name) for node in users) else whole
     written = sum(graph.tensors[name].size_bytes for name in writes)
@@ -87,7 +87,8 @@ def intermediate_bytes(graph: Graph) -> int:
     return sum(graph.tensors[name].size_bytes for name in made)
 
 
-def _written(graph: Graph, operator: Operator) -> int:
+def written_bytes(graph: Graph, operator: Operator) -> int:
+    """Bytes of all that an operator makes."""
     return sum(graph.tensors[name].size_bytes for name in operator.outputs if name)
 
 

@@ -29,6 +29,8 @@ class MappingType(StrEnum):
     OPAQUE = "opaque"
 
 
+MAP_RANK = 4
+"""Dimensions of a map of pixels."""
 POINTWISE = names(
     """Abs Acos Acosh Add And Asin Asinh Atan Atanh BiasGelu BitCast BitShift BitwiseAnd BitwiseNot BitwiseOr
     BitwiseXor Cast CastLike Ceil Celu Clip Cos Cosh Div Elu Equal Erf Exp FastGelu Floor Gelu Greater GreaterOrEqual

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
-from autofuse.database.database import ProfilingDatabase, open_database
+from autofuse.database.database import ProfilingDatabase
 from autofuse.database.records import Candidate, CandidateOutcome, RunStart, SampleBlock, Setting, content_key
 from autofuse.device.target import Target
 
@@ -15,12 +14,6 @@ TARGET = Target("znver4", 16, 32, 2, 32768, 1 << 20)
 MakeSetting = Callable[..., Setting]
 MakeOutcome = Callable[..., CandidateOutcome]
 MakeRun = Callable[..., RunStart]
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[ProfilingDatabase]:
-    with open_database(tmp_path / "profile.db") as opened:
-        yield opened
 
 
 @pytest.fixture

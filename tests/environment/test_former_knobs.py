@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
-from autofuse.database.database import ProfilingDatabase, open_database
+from autofuse.database.database import ProfilingDatabase
 from autofuse.database.records import Candidate, CandidateOutcome, Setting
 from autofuse.environment.codes import Codes
 from autofuse.kernels.schedule.knobs import declared_names
@@ -24,17 +23,12 @@ FORMER = '{"contraction.parts":4,"contraction.pixels":4,"contraction.rows_per_jo
 TODAY = '{"contraction.pixels":4,"contraction.rows_per_task":2,"contraction.split_k":4,"contraction.vectors":2}'
 
 
-@pytest.fixture
-def base(tmp_path: Path) -> ProfilingDatabase:
-    return open_database(tmp_path / "former.db")
-
-
-def recorded(base: ProfilingDatabase, workload: Workload, schedule: str, digest: str, us: float) -> Setting:
+def recorded(database: ProfilingDatabase, workload: Workload, schedule: str, digest: str, us: float) -> Setting:
     """The setting in which a candidate was recorded, under the text of a schedule as it was written then."""
-    setting = setting_of(base)
+    setting = setting_of(database)
     like = outcome("any", 1, us)
     candidate = Candidate(workload.key, workload.text, workload.label, schedule, digest)
-    base.record_candidate(setting, CandidateOutcome(**(vars(like) | {"candidate": candidate})))
+    database.record_candidate(setting, CandidateOutcome(**(vars(like) | {"candidate": candidate})))
     return setting
 
 
@@ -61,22 +55,22 @@ def test_a_damaged_text_is_left_to_those_who_read_it(damaged: str) -> None:
     assert current_schedule(damaged) == damaged
 
 
-def test_a_time_under_a_former_name_is_found_and_known_as_the_code_of_today(base: ProfilingDatabase) -> None:
+def test_a_time_under_a_former_name_is_found_and_known_as_the_code_of_today(database: ProfilingDatabase) -> None:
     workload, codes = few_rows(), Codes(TARGET, VERSIONS)
     digest = codes.now(workload, json.loads(TODAY))
-    setting = recorded(base, workload, FORMER, digest, 7.0)
-    found = base.lookup(setting, [workload.key])[workload.key]
+    setting = recorded(database, workload, FORMER, digest, 7.0)
+    found = database.lookup(setting, [workload.key])[workload.key]
     assert (found.schedule, found.median_us) == (TODAY, 7.0)
-    (stored,) = base.measured_schedules(setting, workload.key)
+    (stored,) = database.measured_schedules(setting, workload.key)
     assert stored.schedule == TODAY
-    kept = base.table("candidates")
+    kept = database.table("candidates")
     assert TODAY in {row[kept.columns.index("schedule")] for row in kept.rows}
     assert codes.now(workload, json.loads(stored.schedule)) == stored.digest == digest
     assert codes.now(workload, json.loads(FORMER)) != digest, "without its knobs it is another kernel"
 
 
-def test_what_other_devices_measured_is_read_so_too(base: ProfilingDatabase) -> None:
+def test_what_other_devices_measured_is_read_so_too(database: ProfilingDatabase) -> None:
     workload = few_rows()
-    recorded(base, workload, FORMER, "d" * 64, 7.0)
-    (row,) = base.schedules_elsewhere(setting_of(base, "board"), [workload.key])
+    recorded(database, workload, FORMER, "d" * 64, 7.0)
+    (row,) = database.schedules_elsewhere(setting_of(database, "board"), [workload.key])
     assert row.schedule == TODAY

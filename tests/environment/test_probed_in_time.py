@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-from autofuse.database.database import ProfilingDatabase, open_database
+from autofuse.database.database import ProfilingDatabase
 from autofuse.environment import rates
 from autofuse.environment.environment import Environment, environment_of
 from autofuse.environment.rates import LEAST_PROBING_S, PROBING_SHARE, machine_rates
@@ -19,14 +16,8 @@ Limits = list[float]
 
 
 @pytest.fixture
-def base(tmp_path: Path) -> Iterator[ProfilingDatabase]:
-    with open_database(tmp_path / "a.db") as opened:
-        yield opened
-
-
-@pytest.fixture
-def environment(base: ProfilingDatabase) -> Environment:
-    return environment_of(base, "local", 1, measuring=False)
+def environment(database: ProfilingDatabase) -> Environment:
+    return environment_of(database, "local", 1, measuring=False)
 
 
 @pytest.fixture
@@ -44,31 +35,31 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> Limits:
 
 
 def test_a_budget_without_an_end_probes_as_long_as_it_takes(
-    base: ProfilingDatabase, environment: Environment, limits: Limits
+    database: ProfilingDatabase, environment: Environment, limits: Limits
 ) -> None:
-    found = machine_rates(base, environment)
+    found = machine_rates(database, environment)
     assert found is not None and found["gflops_1"] == 100.0 and limits == [LIMIT_S]
 
 
 def test_a_long_budget_gives_a_part_of_itself(
-    base: ProfilingDatabase, environment: Environment, limits: Limits
+    database: ProfilingDatabase, environment: Environment, limits: Limits
 ) -> None:
-    assert machine_rates(base, environment, 60.0) is not None
-    assert machine_rates(base, environment, 1e6) is not None
+    assert machine_rates(database, environment, 60.0) is not None
+    assert machine_rates(database, environment, 1e6) is not None
     assert limits == [pytest.approx(PROBING_SHARE * 60.0), LIMIT_S]
 
 
 def test_a_short_budget_is_not_spent_on_probing(
-    base: ProfilingDatabase, environment: Environment, limits: Limits
+    database: ProfilingDatabase, environment: Environment, limits: Limits
 ) -> None:
-    assert machine_rates(base, environment, 0.99 * LEAST_PROBING_S / PROBING_SHARE) is None and not limits
+    assert machine_rates(database, environment, 0.99 * LEAST_PROBING_S / PROBING_SHARE) is None and not limits
 
 
 def test_a_probing_that_ends_too_late_is_as_none(
-    base: ProfilingDatabase, environment: Environment, limits: Limits, monkeypatch: pytest.MonkeyPatch
+    database: ProfilingDatabase, environment: Environment, limits: Limits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def late(*_: object) -> MachineRates:
         raise DeviceError("cannot measure a machine's rates: no answer")
 
     monkeypatch.setattr(rates, "probe_machine", late)
-    assert machine_rates(base, environment, 60.0) is None and not limits
+    assert machine_rates(database, environment, 60.0) is None and not limits

@@ -153,9 +153,10 @@ def heading(key: str) -> str:
     return key.replace("_", " ")
 
 
-def beside(count: int, other: int, words: str) -> str:
-    """A count, and another one in `words` where it differs."""
-    return str(count) if other == count else f"{count}, {words.format(other)}"
+def beside(count: int, other: int, words: str, counted: str = "") -> str:
+    """A count (as it is `counted`: "3 regions"), and another one in `words` where it differs."""
+    shown = counted or str(count)
+    return shown if other == count else f"{shown}, {words.format(other)}"
 
 
 def cell(key: str, value: object) -> str:

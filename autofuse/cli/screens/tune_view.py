@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autofuse.cli.screens.render import records
+from autofuse.cli.screens.render import beside, records
 from autofuse.cli.screens.waterfall_view import facts, waterfall_text
 from autofuse.values.arguments import format_duration, micros, size
 
@@ -148,8 +148,7 @@ def _composition(found: CompositionReport) -> str:
 
 
 def _regions(found: CompositionReport) -> str:
-    count = _counted(found.regions, "region")
-    return count if found.distinct == found.regions else f"{count}, of which {found.distinct} differ"
+    return beside(found.regions, found.distinct, "of which {} differ", _counted(found.regions, "region"))
 
 
 def _counted(count: int, what: str) -> str:

@@ -15,6 +15,7 @@ from autofuse.fusion.planner.rewriting import RewritingPlanner
 from autofuse.fusion.relation import Relation, combined, relation
 from autofuse.fusion.skeleton import skeleton
 from autofuse.fusion.space import FusionSpace
+from autofuse.graph.cost import written_bytes
 from autofuse.graph.mapping import MappingType, mapping_type
 from autofuse.graph.model import Graph
 from autofuse.graph.transform.fold import fold_sites
@@ -82,8 +83,7 @@ class _PaperPolicy:
         """One-to-one operators by the size of their result."""
 
         def size(name: str) -> tuple[int, int]:
-            outputs = (out for out in self.graph.by_name[name].outputs if out)
-            return sum(self.graph.tensors[out].size_bytes for out in outputs), self.graph.position[name]
+            return written_bytes(self.graph, self.graph.by_name[name]), self.graph.position[name]
 
         return sorted((name for name, kind in self.types.items() if kind == MappingType.ONE_TO_ONE), key=size)
 

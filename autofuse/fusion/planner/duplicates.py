@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from autofuse.fusion.edges import MOVES, Edges
-from autofuse.graph.cost import EXPENSIVE
+from autofuse.graph.cost import EXPENSIVE, written_bytes
 from autofuse.graph.mapping import POINTWISE, MappingType
 from autofuse.graph.model import Graph, Operator
 from autofuse.graph.transform.copies import Copy, with_copies
@@ -47,7 +47,7 @@ def _kind(edges: Edges, operator: Operator) -> str:
         return ELIMINATE
     if operator.op_type not in POINTWISE or operator.op_type in EXPENSIVE:
         return ""
-    written = sum(graph.tensors[name].size_bytes for name in operator.outputs if name)
+    written = written_bytes(graph, operator)
     read = sum(graph.tensors[name].size_bytes for name in graph.activations(operator))
     return COPY if graph.activations(operator) and read <= 2 * written else ""
 

@@ -24,6 +24,7 @@ from autofuse.fusion.planner.sites import CopySite, EdgeSite, FoldSite, JoinSite
 from autofuse.fusion.planner.widening import handed_over
 from autofuse.fusion.skeleton import folded_into, skeleton
 from autofuse.fusion.space import FusionSpace
+from autofuse.graph.cost import written_bytes
 from autofuse.graph.mapping import MappingType
 from autofuse.graph.model import Graph, Operator
 from autofuse.graph.transform.copies import Copy, with_copies
@@ -279,7 +280,7 @@ def _seeds(edges: Edges, rule: str) -> list[str]:
         own, place = edges.own[name], graph.position[name]
         if rule == ORDER:
             return 0, 0, place
-        size = sum(graph.tensors[out].size_bytes for out in graph.by_name[name].outputs if out)
+        size = written_bytes(graph, graph.by_name[name])
         size = -size if rule == LARGEST else size
         if rule == ANCHORS and own == _ANCHOR:
             return 0, 0, place

@@ -10,9 +10,9 @@ from autofuse.fusion.edges import MOVES, Edge, Edges, reads_once
 from autofuse.fusion.planner.sites import EdgeSite
 from autofuse.fusion.reach import bits
 from autofuse.fusion.relation import Relation, combined, relation
-from autofuse.graph.cost import EXPENSIVE, flops
-from autofuse.graph.mapping import MappingType
-from autofuse.graph.model import Graph, Operator, Tensor
+from autofuse.graph.cost import EXPENSIVE, flops, written_bytes
+from autofuse.graph.mapping import MAP_RANK, MappingType
+from autofuse.graph.model import Graph, Operator
 
 KEEP, FUSE, MERGE = "keep", "fuse", "merge"
 """Answers on an edge: apart; together unless the table breaks them; together even then (two anchors)."""
@@ -26,9 +26,6 @@ SMALL_RESULT, SMALL_WEIGHTS = 4096, 1 << 20
 LARGE_SCORES = 4 << 20
 """Bytes of the scores of an attention from which on they leave a core's caches between its two products. One kernel
 that keeps them there is faster then (an encoder over 1,500 tokens takes 0.89 of the time on Zen 4)."""
-
-MAP_RANK = 4
-"""Dimensions of an image's map."""
 
 COPIED_FLOPS = 256
 """Operations of convolutions for each byte that a Concat would copy of their results, up to which one kernel of all
@@ -123,28 +120,20 @@ def _is_whole(edges: Edges, operator: Operator, rivals: Mapping[str, int], local
     kernel reads and writes again; one kernel saves that, and a launch. So where nobody else reads the map, where
     convolutions alone make it, over as many pixels, and where that is much beside their work: they share their tiles.
     """
-    rank = len(edges.graph.tensors[operator.outputs[0]].shape)
+    graph = edges.graph
+    rank = len(graph.tensors[operator.outputs[0]].shape)
     if operator.op_type != "Concat" or rank < MAP_RANK or operator.attributes.get("axis") not in (1, 1 - rank):
         return False
-    private = all(len(edges.out[name]) == 1 and not _is_result(edges.graph, name) for name in rivals)
-    moved = any(edges.graph.by_name[name].op_type in MOVES for name in rivals)
+    private = all(
+        len(edges.out[name]) == 1 and graph.returned.isdisjoint(graph.by_name[name].outputs) for name in rivals
+    )
+    moved = any(graph.by_name[name].op_type in MOVES for name in rivals)
     if not private or moved or any(anchors & ~local.convolutions for anchors in rivals.values()):
         return False
-    graph = edges.graph
-    sizes = [sum(tensor.size_bytes for tensor in _results(graph, name)) for name in rivals]
+    sizes = [written_bytes(graph, graph.by_name[name]) for name in rivals]
     above = {index for anchors in rivals.values() for index in bits(anchors)}
     work = sum(flops(graph, graph.operators[index]) for index in above)
     return work <= COPIED_FLOPS * (sum(sizes) - max(sizes))
-
-
-def _results(graph: Graph, name: str) -> list[Tensor]:
-    """What an operator makes."""
-    return [graph.tensors[out] for out in graph.by_name[name].outputs if out]
-
-
-def _is_result(graph: Graph, name: str) -> bool:
-    """Whether an operator makes an output of the graph."""
-    return not set(graph.outputs).isdisjoint(graph.by_name[name].outputs)
 
 
 def _fusible(producer: MappingType, consumer: MappingType) -> bool:

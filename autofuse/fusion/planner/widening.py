@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from autofuse.fusion.edges import Edges
 from autofuse.fusion.legality import Legality
-from autofuse.graph.cost import EXPENSIVE
+from autofuse.graph.cost import EXPENSIVE, written_bytes
 from autofuse.graph.mapping import MappingType
 
 
@@ -49,6 +49,6 @@ def _reader(edges: Edges, owner: dict[str, int], name: str) -> int | None:
     readers = {owner.get(edge.consumer) for edge in read}
     if len(readers) != 1 or readers & {None, owner[name]} or any(e.kind != MappingType.ONE_TO_ONE for e in read):
         return None
-    wide = sum(graph.tensors[out].size_bytes for out in operator.outputs if out)
+    wide = written_bytes(graph, operator)
     narrow = sum(graph.tensors[source].size_bytes for source in graph.activations(operator))
     return readers.pop() if wide > narrow else None

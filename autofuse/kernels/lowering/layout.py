@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 
 from autofuse.device.target import Target
-from autofuse.graph.mapping import POINTWISE
+from autofuse.graph.mapping import MAP_RANK, POINTWISE
 from autofuse.graph.model import Graph, Operator
 from autofuse.kernels.lowering.halves import half_tensors
 from autofuse.kernels.nest.nest import FORWARD
@@ -24,8 +24,6 @@ FEATURE_MAP = frozenset(
 MOVEMENT = FORWARD | {"Expand", "Slice", "Split", "Gather", "GatherElements", "Pad", "Tile"}
 MOVEMENT |= {"MatMul", "MatMulInteger", "Gemm", "WeightOnlyMatMul", "Bfloat16MatMul"}
 _POOLS = frozenset({"MaxPool", "AveragePool"})
-MAP_RANK = 4
-"""Dimensions of a map of pixels."""
 BLOCKED = frozenset({"float32", "int8", "uint8"})
 """Element types of maps that lie in blocks."""
 

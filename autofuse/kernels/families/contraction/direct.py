@@ -17,6 +17,8 @@ import numpy as np
 
 from autofuse.kernels.families.contraction.form import Contraction, copies_left, reads_rows
 from autofuse.kernels.families.contraction.panels import (
+    NARROW,
+    NARROW_BLOCK,
     CopiedRow,
     PrefetchShare,
     pack_weights,
@@ -35,8 +37,6 @@ Knobs = Mapping[str, int | str]
 
 CHAINED = 8
 """Vectors of results side by side in a chain of functions."""
-NARROW, NARROW_BLOCK = 4, 16
-"""Lanes of a narrow vector (NEON's), and channels that its micro-kernel takes in one go where no layout says."""
 
 
 @dataclass(frozen=True)

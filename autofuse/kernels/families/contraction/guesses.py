@@ -9,7 +9,6 @@ from math import prod
 
 from autofuse.device.rates import CoreRates
 from autofuse.device.target import Target
-from autofuse.kernels.families.contraction.direct import NARROW
 from autofuse.kernels.families.contraction.form import (
     FEW_ROWS,
     Contraction,
@@ -21,8 +20,15 @@ from autofuse.kernels.families.contraction.form import (
     results_a_column,
 )
 from autofuse.kernels.families.contraction.knobs import KNOBS, NAME, Useful
-from autofuse.kernels.families.contraction.panels import FEWEST_STEPS
-from autofuse.kernels.families.contraction.parallel_grid import READING, ParallelGrid, evenness, times_ns, weight_bytes
+from autofuse.kernels.families.contraction.panels import FEWEST_STEPS, NARROW, arrives_late
+from autofuse.kernels.families.contraction.parallel_grid import (
+    EVEN,
+    READING,
+    ParallelGrid,
+    evenness,
+    times_ns,
+    weight_bytes,
+)
 from autofuse.kernels.families.contraction.winograd import ALGORITHMS
 from autofuse.kernels.families.protocol import Case, Guess, Schedule, Values, chosen, vector_lanes
 from autofuse.kernels.families.windows import CONVOLUTIONS, is_depthwise
@@ -69,15 +75,12 @@ cache's size (measured on Zen 3: a fifth faster; products gained nothing)."""
 
 FILLED = 0.85
 """Part of the lanes over pixels that hold some, from which these come first (Zen 5: 14x14 pixels do, 7x7 do not)."""
-DRIVEN = 8
-"""Part of the second cache, as a divisor, from which on the weights of few rows are asked for ahead (Emerald Rapids:
-products of 4 to 32 rows whose weights come from memory take 0.64 to 0.85 of the time; from the last cache, equal)."""
 LEAST_PART_BYTES = 512 << 10
 """Weights that each thread should read, at least; below, one thread alone is worth a try (some microseconds' work)."""
 SHUFFLED = 4
 """Registers for each result where lanes run over groups: its sums, and shuffles that it shares with its neighbours."""
-EVEN, STEPS = 0.85, 20
-"""How evenly threads have to share Winograd's tasks; differences that matter elsewhere: a twentieth of the time."""
+STEPS = 20
+"""Differences of how evenly threads share tasks that matter: a twentieth of the time."""
 
 
 def contraction_guesses(case: Case, form: Contraction) -> list[Guess]:
@@ -119,7 +122,7 @@ def _direct_guesses(case: Case, form: Contraction) -> list[Guess]:
     if _is_waiting(case, form):
         guesses.insert(1, guesses[0] | {PANELS: 0})
     ahead = _widened_ahead(case, guesses[0], form) if is_widened(case.workload, form) else []
-    if _arrives_late(case, form):
+    if 1 in case.knobs.get(NEXT_PANEL, ()) and arrives_late(case.target, 4 * prod(form.w_shape)):
         guesses = [*({**guess, NEXT_PANEL: 1} for guess in guesses[:2]), *guesses]
     if not _crowded(case.workload):
         return [*ahead, *guesses]
@@ -152,14 +155,6 @@ def _is_waiting(case: Case, form: Contraction) -> bool:
     """Whether threads that share a product of few rows may wait for each other longer than they read its weights."""
     few = results_a_column(form) <= FEW_ROWS and 0 in case.knobs.get(PANELS, ())
     return few and case.threads > 1 and weight_bytes(form) <= case.threads * LEAST_PART_BYTES
-
-
-def _arrives_late(case: Case, form: Contraction) -> bool:
-    """Whether the few tiles of a panel wait for its weights, which come from memory, or from where other kernels drove
-    them since the last call."""
-    weight_bytes = 4 * prod(form.w_shape)
-    asking = 1 in case.knobs.get(NEXT_PANEL, ()) and case.target.lanes > NARROW
-    return asking and weight_bytes * DRIVEN >= case.target.l2_bytes
 
 
 def fits_registers(schedule: Schedule, target: Target) -> bool:

@@ -6,24 +6,31 @@ And a row of the left-hand side that is copied: how it lies.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 import numpy as np
 from tvm import tirx
 
+from autofuse.device.target import Target
 from autofuse.kernels.families.contraction.form import Contraction
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.tiles import Window
 from autofuse.kernels.tir.emit import SECOND_CACHE, Array, Emitter, Expr, Index, const
 from autofuse.kernels.tir.offsets import delinear, linear
 
+NARROW, NARROW_BLOCK = 4, 16
+"""Lanes of a narrow vector (NEON's), and channels that its micro-kernel takes in one go where no layout says."""
 LINE = 16
 """Numbers in a line of a cache (64 bytes)."""
 FEWEST_STEPS = 2
 """Steps of a tile for each line that it asks for, at least: with fewer tiles a panel is a stream, which the hardware
 fetches by itself, and asking is in its way (Zen 5: 1.4 lines a step make Winograd a third slower)."""
+DRIVEN = 8
+"""Part of the second cache, as a divisor, from which on weights are asked for panel by panel (Emerald Rapids: products
+of 4 to 32 rows with weights from memory take 0.64 to 0.85 of the time, from the last cache the same; kernels of int8
+and bfloat16 took 1.04 to 1.7 times as long without asking, smaller ones as long either way)."""
 AT_ONCE, PIECES = 4, 4
 """Lines up to which a tile asks at once; more are asked for in so many pieces, between its other misses, of which the
 first cache bears few at a time (Zen 5: eight at once before a tile of 14 pixels cost a third)."""
@@ -137,7 +144,13 @@ class PrefetchShare:
     def part(self, piece: Expr, pieces: int) -> PrefetchShare:
         """What one of so many pieces of the tile asks for."""
         tile, tiles = self.tile * pieces + piece, self.tiles * pieces
-        return PrefetchShare(tile, tiles, self.size, self.steps // pieces, self.always)
+        return replace(self, tile=tile, tiles=tiles, steps=self.steps // pieces)
+
+
+def arrives_late(target: Target, size_bytes: int) -> bool:
+    """Whether a panel's first tiles wait for weights of so many bytes, of which wide vectors take many at a time: they
+    come from memory, or from where other kernels drove them since the last call."""
+    return target.lanes > NARROW and size_bytes >= target.l2_bytes // DRIVEN
 
 
 def prefetch(emitter: Emitter, weights: Any, start: Expr, share: PrefetchShare) -> None:

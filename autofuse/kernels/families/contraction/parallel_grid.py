@@ -16,6 +16,8 @@ from autofuse.kernels.nest.tiles import divisor_near
 READING = 3.5
 """How many times slower a kernel reads its weights, between its arithmetic, than a loop that only reads (Emerald
 Rapids: 8 of 30 GB/s from the last cache, whose lines each take 134 ns while 16 are under way; Zen 4: 25 or more)."""
+EVEN = 0.85
+"""How evenly threads have to share tasks whose work is the better the larger they are: Winograd's, and whole maps."""
 
 
 @dataclass(frozen=True)

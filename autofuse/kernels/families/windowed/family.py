@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from math import prod
 from typing import ClassVar
 
-from autofuse.kernels.families.contraction.parallel_grid import evenness
+from autofuse.kernels.families.contraction.parallel_grid import EVEN, evenness
 from autofuse.kernels.families.protocol import Case, Declared, Family, Guess, Knob, Schedule, Unit, Values, up_to
 from autofuse.kernels.families.windowed.direct import (
     AveragePoolEmitter,
@@ -34,9 +34,6 @@ SPLINTER = 2
 TURNED, WIDE = 4, 16
 """Vectors side by side with the lanes over pixels, and lanes from which so many come first; eight, which are best with
 the lanes over channels, were not measured there."""
-
-EVEN = 0.85
-"""How evenly threads have to share whole maps, so that tasks have all rows of a vector of channels."""
 
 
 class Windowed(Family):

@@ -11,8 +11,8 @@ import numpy as np
 
 from autofuse.device.target import Target
 from autofuse.errors import InputError
-from autofuse.kernels.families.contraction.direct import NARROW
 from autofuse.kernels.families.contraction.form import FEW_ROWS, Contraction
+from autofuse.kernels.families.contraction.panels import NARROW, arrives_late
 from autofuse.kernels.families.contraction.parallel_grid import ParallelGrid
 from autofuse.kernels.families.narrow.instructions import Multiplier, wanted
 from autofuse.kernels.families.narrow.products.emitter import NarrowEmitter
@@ -33,8 +33,6 @@ ENOUGH = 14
 bfloat16 takes as long for 8 or 12 sums as for 14)."""
 MOST_STREAMED, BFLOAT16_BYTES = 4, 2
 """Rows up to which weights come as fast as memory gives them anyway; bytes of a weight in bfloat16."""
-DRIVEN = 8
-"""Part of the second cache, as a divisor, from which on weights are asked for panel by panel."""
 OFFSETS = 1 << 36
 """Products of pixels and bytes of weights below which pixels times lines of weights fit 32 bits."""
 WORTH = 0.97
@@ -121,7 +119,7 @@ class NarrowFamily(Family):
         if ahead in case.knobs and self._streams(case, form):
             guess[ahead] = next((value for value in case.knobs[ahead] if value), 0)
         following = self.full("next_panel")
-        if following in case.knobs and self._arrives_late(case, form):
+        if following in case.knobs and arrives_late(case.target, _weight_bytes(case, form)):
             guess[following] = next((value for value in case.knobs[following] if value), 0)
         return found if guess == found[0] else [guess, *found]
 
@@ -130,12 +128,6 @@ class NarrowFamily(Family):
         falls behind (Zen 5: at eight rows; a single row is slower when it asks)."""
         large = _weight_bytes(case, form) > case.target.l2_bytes
         return large and MOST_STREAMED < form.windows[-1].outputs <= FEW_ROWS
-
-    def _arrives_late(self, case: Case, form: Contraction) -> bool:
-        """Whether a panel's first pixels wait for its weights, which other kernels drove from the second cache since
-        the last call, and of which wide vectors take many at a time (Emerald Rapids: kernels of an eighth of that cache
-        and more took 1.04 to 1.7 times as long without asking, smaller ones as long either way)."""
-        return case.target.lanes > NARROW and _weight_bytes(case, form) >= case.target.l2_bytes // DRIVEN
 
     def _tile(self, case: Case, form: Contraction, guess: Guess) -> Guess:
         """A tile in place of a guess's where its own is cut so short that the sums wait for one another, or threads for

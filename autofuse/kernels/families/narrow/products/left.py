@@ -12,8 +12,8 @@ from typing import Any
 
 from tvm import tirx
 
-from autofuse.kernels.families.contraction.direct import NARROW
 from autofuse.kernels.families.contraction.form import Convolution, Product
+from autofuse.kernels.families.contraction.panels import NARROW
 from autofuse.kernels.families.narrow.products.operands import Operands, positions
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.scalar import SCALAR
