@@ -54,7 +54,7 @@ def library_check(library: StrPath, *, trust: Sequence[StrPath] = ()) -> Checked
     return CheckedLibrary(
         str(library), signer, bool(keys), digest, metadata.architecture, metadata.cpu_features, metadata.threads,
         metadata.kernels, sizes, opened.kept if opened else (), steps,
-        certificate_of(metadata.origin.custom_metadata_map),
+        certificate_of(metadata.origin),
     )  # fmt: skip
 
 

@@ -218,5 +218,5 @@ def _run(
 
 def _quantisation(graph: Graph) -> dict[str, Json]:
     """The certificate of a model that `quantize` wrote, for its run's provenance; nothing for other models."""
-    found = certificate_of(graph.origin.custom_metadata_map)
+    found = certificate_of(graph.origin)
     return {} if found is None else {CERTIFICATE: found.to_json()}

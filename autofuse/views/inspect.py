@@ -127,7 +127,7 @@ def inspect(graph: Graph, space: FusionSpace | None = None, runs: WhoRuns | None
         rewrites=_rewrites(planner.matches),
         runs=runs,
         wide_levels=_wide_levels(graph),
-        certificate=certificate_of(graph.origin.custom_metadata_map),
+        certificate=certificate_of(graph.origin),
     )
 
 

@@ -122,7 +122,7 @@ def chosen_plan(graph: Graph, plan: str, place: Place) -> tuple[FusionPlan, Sche
 def shown(graph: Graph, name: str, place: Place) -> ShownPlan:
     """The plan called `name`, with its kernels."""
     plan, limits = chosen_plan(graph, name, place)
-    return ShownPlan(name, plan, describe(graph, plan, limits), limits, _certificate(graph))
+    return ShownPlan(name, plan, describe(graph, plan, limits), limits, certificate_of(graph.origin))
 
 
 def difference(graph: Graph, first: str, second: str, place: Place) -> PlanDifference:
@@ -141,11 +141,7 @@ def explained(graph: Graph, name: str, place: Place, alone: str = "") -> Explana
     rows = explain(graph, plan, chosen, evidence(graph, plan, place))
     names = {*graph.by_name, *settled(graph, plan)[0].by_name}
     summary = _told(place, plan) if name == BEST else {}
-    return Explanation(plan.key, frozenset(names), rows, waterfall_of(summary), alone, _certificate(graph))
-
-
-def _certificate(graph: Graph) -> Certificate | None:
-    return certificate_of(graph.origin.custom_metadata_map)
+    return Explanation(plan.key, frozenset(names), rows, waterfall_of(summary), alone, certificate_of(graph.origin))
 
 
 def _told(place: Place, plan: FusionPlan) -> Mapping[str, Json]:

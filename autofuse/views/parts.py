@@ -75,7 +75,7 @@ class PartsSummary(InParts[GraphSummary]):
 def inspect_parts(choice: Choice, name: str, space: FusionSpace | None, runs: WhoRuns) -> PartsSummary:
     """Summary of a model's parts."""
     segments = tuple(inspect(graph, space) for graph in _graphs(choice))
-    certificate = certificate_of(choice.source.origin.custom_metadata_map)
+    certificate = certificate_of(choice.source.origin)
     return PartsSummary(part_reports(choice), rest_reports(choice), segments, name, runs, certificate)
 
 

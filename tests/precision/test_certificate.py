@@ -20,6 +20,7 @@ from autofuse.fusion.planner.baselines import default_plan
 from autofuse.graph.key import graph_key
 from autofuse.graph.loading.files import read_model
 from autofuse.graph.loading.load import load
+from autofuse.graph.model import Origin
 from autofuse.graph.transform.quantize.certificate import CERTIFICATE, KEY, certificate_of, read_certificate
 from autofuse.views.accuracy import front_of_contractions
 from autofuse.views.frames.analysis import open_analysis
@@ -70,8 +71,8 @@ def told(*arguments: object) -> str:
 
 
 def test_a_certificate_is_read_as_it_was_written(quantised: Quantized) -> None:
-    written = {entry.key: entry.value for entry in read_model(Path(quantised.output)).metadata_props}
-    assert certificate_of(written) == quantised.certificate == read_certificate(quantised.certificate.to_json())
+    written = load(Path(quantised.output))
+    assert certificate_of(written.origin) == quantised.certificate == read_certificate(quantised.certificate.to_json())
 
 
 def test_one_of_an_earlier_version_has_no_front(quantised: Quantized) -> None:
@@ -83,7 +84,7 @@ def test_one_of_an_earlier_version_has_no_front(quantised: Quantized) -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", '"int8"', '{"metric": 3}', '{"drop": NaN}', "{"])
 def test_what_is_no_certificate_is_left_alone(text: str) -> None:
-    assert certificate_of({KEY: text}) is None
+    assert certificate_of(Origin(custom_metadata_map={KEY: text})) is None
 
 
 def test_its_front_goes_from_all_in_float_to_what_was_written(quantised: Quantized) -> None:
@@ -117,7 +118,7 @@ def test_the_file_of_a_plan_has_it_beside_the_plan(database: str, quantised: Qua
 def test_an_exported_plan_keeps_it(quantised: Quantized, folder: Path) -> None:
     api.plan_export(quantised.output, folder / "plan.onnx")
     kept = {entry.key: entry.value for entry in read_model(folder / "plan.onnx").metadata_props}
-    assert certificate_of(kept) == quantised.certificate
+    assert certificate_of(Origin(custom_metadata_map=kept)) == quantised.certificate
 
 
 def test_explain_and_inspect_say_what_is_lost(database: str, quantised: Quantized) -> None:
@@ -135,7 +136,7 @@ def test_a_library_has_it(database: str, quantised: Quantized, folder: Path) -> 
     assert found.certificate == quantised.certificate
     assert "with 95% confidence (allowed: 0.5 %)" in " ".join(told("library", "check", folder / "int8.so").split())
     metadata = autofuse.Session(str(folder / "int8.so")).get_modelmeta().custom_metadata_map
-    assert certificate_of(metadata) == quantised.certificate
+    assert certificate_of(Origin(custom_metadata_map=metadata)) == quantised.certificate
 
 
 def test_the_report_has_it_and_the_front(database: str, quantised: Quantized) -> None:

@@ -106,10 +106,10 @@ class Certificate:
         return json.dumps({**json.loads(text), CERTIFICATE: self.to_json()}, indent=1) + "\n"
 
 
-def certificate_of(metadata: Mapping[str, str]) -> Certificate | None:
-    """The certificate among a model's metadata; None where there is none, or none that can be read."""
+def certificate_of(origin: Origin) -> Certificate | None:
+    """The certificate of a model, by its metadata; None where there is none, or none that can be read."""
     try:
-        return read_certificate(json.loads(metadata[KEY], parse_constant=_no_number))
+        return read_certificate(json.loads(origin.custom_metadata_map[KEY], parse_constant=_no_number))
     except (KeyError, ValueError):
         return None
 
