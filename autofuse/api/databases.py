@@ -107,7 +107,7 @@ def db_check(
     from autofuse.views.frames.analysis import Analysis
     from autofuse.views.report.trial import unreadable, unreportable
 
-    with open_database(database, read_only=revalidate is None) as opened:
+    with open_database(database, read_only=revalidate is None, create=False) as opened:
         problems = opened.problems(content=True)
         problems = problems or unreadable(Analysis(opened)) or unreportable(Analysis(opened))
         done: tuple[Revalidated, ...] = ()
@@ -126,10 +126,10 @@ def _silent(_done: Revalidated) -> None:
 
 def db_merge(sources: Sequence[StrPath], *, database: str | None = None, dry_run: bool = False) -> DatabaseMerge:
     """Append the rows of other databases: nothing is erased, equal rows are one, the order does not matter."""
-    from autofuse.database.database import open_database
+    from autofuse.database.files.appending import open_to_append
     from autofuse.database.files.upkeep import merge_database
 
-    with open_database(database) as opened:
+    with open_to_append(database, dry_run) as opened:
         reports = [merge_database(opened, source, dry_run=dry_run) for source in sources]
         return DatabaseMerge(opened.location.text, reports)
 
@@ -183,10 +183,10 @@ def db_import(
     says it is: a schedule of theirs may cost a measurement, and counts only once it was measured here.
     """
     from autofuse.database.ask.transfers import any_shared
-    from autofuse.database.database import open_database
+    from autofuse.database.files.appending import open_to_append
     from autofuse.database.files.upkeep import import_database
 
-    with open_database(database) as opened:
+    with open_to_append(database, dry_run) as opened:
         keys = [Path(key) for key in trust]
         report = import_database(opened, folder, dry_run=dry_run, trust=keys, shared=shared)
         with opened.reading() as sql:
@@ -211,7 +211,7 @@ def db_prune(
 
     age_s = None if older_than is None else parse_duration(older_than, "--older-than")
     limit = None if max_size is None else parse_size(max_size, "--max-size")
-    with open_database(database) as opened:
+    with open_database(database, create=False) as opened:
         return prune_database(opened, older_than_s=age_s, max_bytes=limit, keep=keep, dry_run=dry_run)
 
 

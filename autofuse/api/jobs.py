@@ -74,7 +74,7 @@ def stop(
     """
     from autofuse.database.database import open_database
 
-    with open_database(database) as opened:
+    with open_database(database, create=False) as opened:
         job, info = _newest(opened, run)
         found = job if job is not None else _there(info)
         told = Stopping(found.name, found.state, found.state == "running")

@@ -49,8 +49,10 @@ def default_path() -> Path:
     return user_data_path("autofuse") / "profile.db"
 
 
-def locate(path_or_url: str | os.PathLike[str] | None) -> Location:
+def locate(path_or_url: str | os.PathLike[str] | Location | None) -> Location:
     """What the user means by a path or a URL; None: the default path. DatabaseError for a text that is no URL."""
+    if isinstance(path_or_url, Location):
+        return path_or_url
     if path_or_url is None:
         path_or_url = default_path()
     text = os.fspath(path_or_url)
@@ -79,8 +81,11 @@ def locate(path_or_url: str | os.PathLike[str] | None) -> Location:
 _ALLOWED = "allowed are a file path, sqlite:///FILE or postgresql+psycopg://USER@HOST/NAME"
 
 
-def prepare_file(location: Location, read_only: bool) -> None:
-    """Make the folder of a database to be written, and refuse what cannot become or be one."""
+def prepare_file(location: Location, read_only: bool, create: bool = True) -> None:
+    """Make the folder of a database to be written, and refuse what cannot become or be one.
+
+    `create`: whether a file that does not exist may become one.
+    """
     path = location.path
     if path is None:
         return
@@ -91,7 +96,7 @@ def prepare_file(location: Location, read_only: bool) -> None:
         if path.is_dir():
             raise DatabaseError(f"{place}: it is a folder; name a file in it, such as {path / 'profile.db'}")
         if not path.exists():
-            if read_only:
+            if read_only or not create:
                 raise DatabaseError(f"{place}: no such file; check --db, or run `autofuse tune` first")
             path.parent.mkdir(parents=True, exist_ok=True)
         elif not path.is_file():

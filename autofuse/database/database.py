@@ -52,19 +52,20 @@ BUSY_TIMEOUT_S = 60.0
 
 
 def open_database(
-    path_or_url: str | os.PathLike[str] | None = None,
+    path_or_url: str | os.PathLike[str] | connection.Location | None = None,
     *,
     read_only: bool = False,
+    create: bool = True,
     busy_timeout_s: float = BUSY_TIMEOUT_S,
 ) -> ProfilingDatabase:
-    """Open a profiling database, created and migrated as needed (never when `read_only`).
+    """Open a profiling database, created (where `create`) and migrated as needed; neither when `read_only`.
 
     `path_or_url`: a file, `sqlite:///FILE`, another SQLAlchemy URL, ":memory:", or None for
     `autofuse/profile.db` in the user's data folder. DatabaseError, saying what to change, when the
     place is no database, is damaged, of a newer autofuse, locked for `busy_timeout_s`, not writable.
     """
     location = connection.locate(path_or_url)
-    connection.prepare_file(location, read_only)
+    connection.prepare_file(location, read_only, create)
     engine = connection.make_engine(location, read_only, busy_timeout_s)
     database = ProfilingDatabase(engine, location, read_only, busy_timeout_s)
     try:
