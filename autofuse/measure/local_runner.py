@@ -11,6 +11,7 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
+from autofuse.backend.library.threads import SPIN, SPIN_COUNT
 from autofuse.device.description import DeviceDescription
 from autofuse.device.profile import LOCAL
 from autofuse.device.provenance import collect
@@ -36,8 +37,6 @@ TIMING_TICK_S = 0.5
 DEFAULT_LIMITS = Limits()
 DEFAULT_POLICY, DEFAULT_ROUNDS = SamplingPolicy(), InterleavingPolicy()
 Array = NDArray[np.generic]
-SPIN, SPIN_COUNT = "TVM_THREAD_POOL_SPIN_COUNT", "3000"
-"""Threads of a pool that waits for work give the core back after about 2 ms (TVM's default: 160 ms)."""
 QUIET_S = 0.01
 """Pause before the timing phase, in which thread pools of the build phase stop spinning."""
 

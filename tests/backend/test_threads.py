@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from autofuse.backend.library.threads import held_on
+from autofuse.backend.library.threads import SPIN, held_on
 
 HEAD = """
 import os, tvm
@@ -22,7 +22,7 @@ several = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two
 
 
 def run(code: str, environment: dict[str, str] | None = None) -> None:
-    given = {key: value for key, value in os.environ.items() if key != "TVM_NUM_THREADS"}
+    given = {key: value for key, value in os.environ.items() if key not in ("TVM_NUM_THREADS", SPIN)}
     done = subprocess.run(
         [sys.executable, "-c", HEAD + code], env={**given, **(environment or {})}, capture_output=True, text=True
     )
@@ -50,6 +50,28 @@ others = [os.sched_getaffinity(int(task.name)) for task in Path("/proc/self/task
 pinned = [cores for cores in others if len(cores) == 1]
 assert pinned and all(core not in cores for cores in pinned), others
 """)
+
+
+@several
+def test_an_idle_worker_soon_leaves_its_core_to_others() -> None:
+    """By default TVM's asks for work 300,000 times before it sleeps, which is 0.1 s of processor time and more."""
+    run("""
+import time
+from pathlib import Path
+threads = {int(task.name) for task in Path("/proc/self/task").iterdir()}
+configure_threads(2)
+(worker,) = {int(task.name) for task in Path("/proc/self/task").iterdir()} - threads
+state = Path(f"/proc/self/task/{worker}/stat")
+while state.read_text().rpartition(")")[2].split()[0] != "S":
+    time.sleep(0.01)
+ran_ns = int(Path(f"/proc/self/task/{worker}/schedstat").read_text().split()[0])
+assert ran_ns < 50_000_000, ran_ns
+""")
+
+
+@several
+def test_whoever_set_how_long_workers_look_for_work_is_heard() -> None:
+    run('configure_threads(2); assert os.environ["TVM_THREAD_POOL_SPIN_COUNT"] == "7"', {SPIN: "7"})
 
 
 @several

@@ -26,6 +26,7 @@ static int start_threads(int threads) {
   if (threads < 1 || threads > count) return fail("threads: got %d, this process may use 1 to %d", threads, count);
   if (call_global("ffi.Array", cores, threads > 1 ? count : 1, &result)) return -1;
   values[2] = of_object(result.v_obj);
+  setenv("TVM_THREAD_POOL_SPIN_COUNT", "3000", 0); /* idle workers leave their cores after 2 ms, not 160 */
   code = call_global("runtime.config_threadpool", values, 3, &result);
   TVMFFIObjectDecRef(values[2].v_obj);
   sched_setaffinity(0, sizeof before, &before); /* TVM moved the caller too */

@@ -14,6 +14,11 @@ from contextlib import contextmanager
 from autofuse.backend.library.runtime import global_function
 from autofuse.errors import DeviceError, InputError
 
+SPIN, SPIN_COUNT = "TVM_THREAD_POOL_SPIN_COUNT", "3000"
+"""A worker of TVM's that has nothing to do asks so often for work, giving the core to whoever wants it in between, and
+sleeps then: 2 ms, in which the next kernel of a call comes. By default it asks for 160 ms, and the program that called
+us, and ONNX Runtime with its part of a model, find the core taken."""
+
 _ONE_CORE_A_THREAD = -2
 """`kSpecifyOneCorePerThread` of TVM's thread pool."""
 
@@ -77,6 +82,7 @@ def _cores() -> tuple[int, ...]:
 
 
 def _apply(threads: int, cores: tuple[int, ...]) -> None:
+    os.environ.setdefault(SPIN, SPIN_COUNT)  # TVM reads it when the first worker of the process starts
     configure, count = global_function("runtime.config_threadpool"), global_function("runtime.NumThreads")
     pinnable = hasattr(os, "sched_setaffinity")
     before = os.sched_getaffinity(0) if pinnable else set()
