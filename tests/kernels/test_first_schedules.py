@@ -145,6 +145,34 @@ def test_winograd_reads_no_more_than_the_last_cache_gives(
     assert sorted(map(str, made)) == sorted(map(str, plain))
 
 
+@pytest.mark.parametrize(
+    ("apart", "first"), [(1, "winograd4"), (2, "winograd4"), (4, "winograd4"), (8, "direct"), (12, "direct")]
+)
+def test_a_dilated_convolution_must_fill_its_tiles(bench: Bench, apart: int, first: str) -> None:
+    text = f"y = Conv <pads={[apart] * 4}, dilations={[apart] * 2}> (x, w)"
+    small = Small(parsed(text), {"x": real(1, 64, 40, 40)}, ["y"], {"w": real(64, 64, 3, 3)})
+    assert schedules(bench, small, 1)["contraction.algorithm"] == first
+
+
+@pytest.mark.parametrize(("channels", "tiles"), [(32, 14), (64, 14), (128, 49), (512, 49)])
+def test_large_transformed_weights_are_read_for_many_tiles(bench: Bench, channels: int, tiles: int) -> None:
+    """Each chunk of tiles reads all of them from beyond the second cache."""
+    text = "y = Conv <pads=[1, 1, 1, 1]> (x, w)"
+    small = Small(parsed(text), {"x": real(1, channels, 56, 56)}, ["y"], {"w": real(channels, channels, 3, 3)})
+    first = schedules(bench, small, 1)
+    assert (first["contraction.algorithm"], first["contraction.tiles"]) == ("winograd4", tiles)
+
+
+@pytest.mark.parametrize(
+    ("depth", "size", "passes"), [(512, 40, 1), (1024, 40, 4), (2048, 40, 8), (1024, 14, 1), (2048, 7, 1)]
+)
+def test_maps_of_many_channels_are_read_in_passes(bench: Bench, depth: int, size: int, passes: int) -> None:
+    """The hardware reads ahead from so many places at a time, and only large maps are far away."""
+    small = Small(parsed("y = Conv (x, w)"), {"x": real(1, depth, size, size)}, ["y"], {"w": real(256, depth, 1, 1)})
+    first = schedules(bench, small, 1, {"x": "c16", "y": "c16"})
+    assert first.get("contraction.k_blocking", 1) == passes
+
+
 @pytest.mark.parametrize(("layout", "wide"), [("c8", False), ("c16", True), ("plain", True)])
 def test_short_blocks_of_channels_begin_with_a_narrower_panel(bench: Bench, layout: str, wide: bool) -> None:
     small = Small(parsed("y = Conv (x, w)"), {"x": real(1, 48, 6, 8)}, ["y"], {"w": real(64, 48, 1, 1)})

@@ -122,6 +122,7 @@ VOLUMES = {
     "no padding": volume((2, 8, 4, 5, 6), 8),
     "frames apart": volume((1, 8, 3, 6, 6), 8, 1, pads=[0, 1, 1, 0, 1, 1]),
     "strided in depth": volume((1, 8, 5, 6, 6), 8, strides=[2, 1, 1], pads=[1, 1, 1, 0, 1, 1]),
+    "dilated in all": volume((1, 8, 4, 7, 8), 8, 2, dilations=[2, 2, 3], pads=[1, 2, 3, 1, 2, 3]),
     "dilated in depth": volume((1, 8, 5, 4, 4), 8, 2, dilations=[3, 1, 1], pads=[2, 1, 1, 1, 1, 1]),
     "its layers become channels": volume((1, 8, 3, 4, 4), 8, after="y = Transpose <perm=[0, 2, 1, 3, 4]> (c)"),
 }
@@ -137,10 +138,26 @@ def test_a_volume_is_summed_over_its_slices(bench: Bench, name: str, m: int) -> 
     )
 
 
+DILATED = [
+    ((9, 9), (2, 2), (2, 2, 2, 2)), ((7, 10), (1, 2), (1, 2, 1, 2)), ((10, 6), (4, 3), (4, 3, 4, 3)),
+    ((8, 9), (2, 4), (0, 3, 2, 4)), ((5, 5), (6, 2), (6, 2, 6, 2)), ((16, 16), (2, 2), (2, 2, 2, 2)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("m", ALGORITHMS)
+@pytest.mark.parametrize(("size", "dilations", "pads"), DILATED)
+def test_tiles_of_a_dilated_convolution_are_of_results_apart(
+    bench: Bench, m: int, size: tuple[int, int], dilations: tuple[int, int], pads: Shape
+) -> None:
+    text = f"c = Conv <pads={list(pads)}, dilations={list(dilations)}> (x, w, b); y = Relu (c)"
+    small = Small(parsed(text), {"x": real(2, 8, *size)}, ["y"], {"w": real(16, 8, 3, 3), "b": real(16, seed=2)})
+    layouts = {"x": "c8", "y": "c8"} if size[0] % 2 else {}
+    bench.check(small, layouts, schedule(m, ("chunk", "root")[size[1] % 2]), limit=ERROR[m])
+
+
 REFUSED = {
     "5x5": "c = Conv <pads=[2, 2, 2, 2]> (x, five)",
     "stride": "c = Conv <strides=[2, 2]> (x, w)",
-    "dilation": "c = Conv <dilations=[2, 2]> (x, w)",
     "groups": "c = Conv <group=2> (x, half)",
     "channels in": "z = Slice (x, zero, five_channels, one); c = Conv (z, narrow)",
     "channels out": "c = Conv (x, few)",

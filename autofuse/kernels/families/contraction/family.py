@@ -18,7 +18,8 @@ from autofuse.kernels.families.contraction.form import (
     pixel_lanes_refusal,
 )
 from autofuse.kernels.families.contraction.group_lanes import GroupLanesEmitter
-from autofuse.kernels.families.contraction.guesses import contraction_guesses, fits_registers
+from autofuse.kernels.families.contraction.guesses.first import contraction_guesses
+from autofuse.kernels.families.contraction.guesses.tiles import fits_registers
 from autofuse.kernels.families.contraction.knobs import KNOBS, NAME, Useful
 from autofuse.kernels.families.contraction.winograd import ALGORITHMS, WinogradEmitter, winograd_refusal
 from autofuse.kernels.families.protocol import Case, Family, Guess, Schedule, Unit, Values

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from math import prod
 from typing import Self
 
@@ -11,11 +12,14 @@ import numpy as np
 
 from autofuse.device.rates import CoreRates
 from autofuse.kernels.families.contraction.form import Contraction
+from autofuse.kernels.families.contraction.winograd import tiles_along
 from autofuse.kernels.nest.tiles import divisor_near
 
 READING = 3.5
 """How many times slower a kernel reads its weights, between its arithmetic, than a loop that only reads (Emerald
 Rapids: 8 of 30 GB/s from the last cache, whose lines each take 134 ns while 16 are under way; Zen 4: 25 or more)."""
+TRANSFORMING = 1.5
+"""How many times as long as its products Winograd's algorithm takes with its transforms."""
 EVEN = 0.85
 """How evenly threads have to share tasks whose work is the better the larger they are: Winograd's, and whole maps."""
 
@@ -56,6 +60,27 @@ def weight_bytes(form: Contraction) -> int:
 def times_ns(form: Contraction, rates: CoreRates) -> tuple[float, float]:
     """Nanoseconds that a core computes, and that it reads all weights."""
     return form.flops / rates.gflops, READING * weight_bytes(form) / rates.l3_gbs
+
+
+def algorithm_ns(m: int, form: Contraction, rates: CoreRates) -> tuple[float, float]:
+    """The same of a convolution by Winograd's algorithm in tiles of m x m results; 0: directly. Each may hide the
+    other."""
+    (*outer, high, wide) = form.windows
+    products = form.depth * form.columns * prod(window.taps for window in outer)
+    points, places = 9, high.outputs * wide.outputs
+    if m:
+        points, places = (m + 2) ** 2, tiles_along(high, m) * tiles_along(wide, m)
+    flops = 2 * form.batch[0] * prod(window.outputs for window in outer) * places * points * products
+    return flops / rates.gflops, READING * 4 * points * products / rates.l3_gbs
+
+
+def multiplied(m: int, form: Contraction) -> float:
+    """Multiplications of the same for a layer of results and a pair of channels, with what transforms take; directly:
+    with numbers that are no padding."""
+    *_, high, wide = form.windows
+    if m:
+        return TRANSFORMING * (m + 2) ** 2 * tiles_along(high, m) * tiles_along(wide, m)
+    return prod(sum(one.inside(*at) for at in product(range(one.outputs), range(one.taps))) for one in (high, wide))
 
 
 def evenness(sizes: Sequence[int] | np.ndarray, threads: int) -> float:

@@ -5,6 +5,9 @@ Per tile of m x m results: V = B^T d B, M = sum over input channels of U * V (on
 each of the (m+2)^2 points), Y = A^T M A; U = G g G^T is computed ahead, in float64. A third dimension before these two
 (the depth of a volume, the frames of a video) is summed directly: M of a layer of results is the sum of U * V over the
 slices of the input that its window sees, and a slice is transformed once for all layers.
+
+Results of a dilated convolution that are `dilation` apart read what a plain one does whose input has so many pixels
+left out. So a tile is of results that far apart, and each of the `dilation` first ones begins tiles of its own.
 """
 
 from __future__ import annotations
@@ -69,8 +72,8 @@ TRANSFORMS: Mapping[int, tuple[Matrix, Matrix, Matrix]] = {
 def winograd_refusal(workload: Workload, operator: WorkloadOperator, form: Convolution, lanes: int) -> str | None:
     """Why a convolution has no Winograd form here (None: it has)."""
     windows = form.windows
-    if len(windows) not in (2, 3) or any((w.taps, w.stride, w.dilation) != (3, 1, 1) for w in windows[-2:]):
-        return "Winograd needs 3x3 kernels of stride 1 and dilation 1 in the last two of two or three dimensions"
+    if len(windows) not in (2, 3) or any((w.taps, w.stride) != (3, 1) for w in windows[-2:]):
+        return "Winograd needs 3x3 kernels of stride 1 in the last two of two or three dimensions"
     if form.batch[1] != 1:
         return "Winograd needs one group"
     if form.depth % lanes or form.columns % lanes:
@@ -78,6 +81,12 @@ def winograd_refusal(workload: Workload, operator: WorkloadOperator, form: Convo
     if workload.values[operator.inputs[1]].kind != "constant":
         return "Winograd needs constant weights"
     return None
+
+
+def tiles_along(window: Window, m: int) -> int:
+    """Tiles of `m` results along a dimension: of those that begin at each of the first results, as many as the first
+    one has."""
+    return window.dilation * -(-window.outputs // (window.dilation * m))
 
 
 class WinogradEmitter:
@@ -97,8 +106,7 @@ class WinogradEmitter:
         self.depth = form.windows[0] if len(form.windows) == 3 else Window(1, 1, outputs=1)
         self.slices, self.layers = self.depth.size, self.depth.outputs
         self.plane = form.windows[-2:]
-        self.size = tuple(window.outputs for window in self.plane)
-        self.grid = (form.batch[0], *(-(-extent // m) for extent in self.size))
+        self.grid = (form.batch[0], *(tiles_along(window, m) for window in self.plane))
         self.chunk = divisor_near(prod(self.grid), int(knobs["tiles"]))
         self.chunks = prod(self.grid) // self.chunk
         vectors_total = form.columns // self.lanes
@@ -149,16 +157,32 @@ class WinogradEmitter:
         rows, columns = self.plane
         with emitter.serial(self.slices) as layer, emitter.serial(self.chunk) as p:
             image, row, column = self.tile_at(chunk, p)
-            top = emitter.simplify(row * self.m - rows.pad_begin)
-            left = emitter.simplify(column * self.m - columns.pad_begin)
+            top = emitter.simplify(self.first_of(row, rows) - rows.pad_begin)
+            left = emitter.simplify(self.first_of(column, columns) - columns.pad_begin)
             interior = tirx.all(
-                top >= 0, top + self.alpha <= rows.size, left >= 0, left + self.alpha <= columns.size
+                top >= 0, top + self.reach(rows) <= rows.size, left >= 0, left + self.reach(columns) <= columns.size
             )  # fmt: skip
             for guarded, condition in ((False, interior), (True, tirx.Not(interior))):
                 with emitter.when(condition), emitter.vector(self.lanes) as lane, self.scope.point():
                     channel = emitter.simplify(block * self.lanes + lane)
                     place = base + (layer * self.chunk + p) * self.form.depth + channel
                     self.tile_transform((image, channel, *self.at_depth(layer)), (top, left), guarded, v, place)
+
+    def first_of(self, tile: Expr, window: Window) -> Expr:
+        """The first result of a tile along a dimension."""
+        if window.dilation == 1:
+            return tile * self.m
+        each = tiles_along(window, self.m) // window.dilation
+        return tile // each + tile % each * (window.dilation * self.m)
+
+    def reach(self, window: Window) -> int:
+        """Pixels of the input from the first to the last that a tile reads along a dimension."""
+        return (self.alpha - 1) * window.dilation + 1
+
+    def least_in_last(self, window: Window) -> int:
+        """Results that the last tile has at least of those that begin at the same result."""
+        each = tiles_along(window, self.m) // window.dilation
+        return window.outputs // window.dilation - (each - 1) * self.m
 
     def at_depth(self, layer: Expr) -> tuple[Expr, ...]:
         """The part of an index that says which slice or layer; an image has none."""
@@ -169,12 +193,12 @@ class WinogradEmitter:
     ) -> None:
         """V = B^T d B of one tile."""
         emitter, alpha = self.emitter, self.alpha
-        top, left = corner
+        (top, left), (down, right) = corner, (window.dilation for window in self.plane)
         half: list[list[Expr]] = []
         for j in range(alpha):
             column = []
             for i in range(alpha):
-                index = (*lead, emitter.simplify(top + i), emitter.simplify(left + j))
+                index = (*lead, emitter.simplify(top + i * down), emitter.simplify(left + j * right))
                 column.append(emitter.bind(self.load(index, guarded)))
             half.append([emitter.bind(value) for value in transformed(self.bt, column, emitter.bind)])
         for i in range(alpha):
@@ -265,12 +289,12 @@ class WinogradEmitter:
                     emitter.put(results[i * m + j], lane, value)
         channel = emitter.simplify((panel * self.vectors + c) * self.lanes)
         for i, j in np.ndindex(m, m):
-            spatial = (emitter.simplify(row * m + i), emitter.simplify(column * m + j))
-            beyond = [
-                at < extent
-                for at, extent, offset in zip(spatial, self.size, (i, j), strict=True)
-                if extent % m and offset >= extent % m
-            ]
+            spatial, beyond = [], []
+            for tile, window, offset in zip((row, column), self.plane, (i, j), strict=True):
+                at = emitter.simplify(self.first_of(tile, window) + offset * window.dilation)
+                spatial.append(at)
+                if offset >= self.least_in_last(window):
+                    beyond.append(at < window.outputs)
             inside = tirx.all(*beyond) if len(beyond) > 1 else (beyond or [tirx.const(True, "bool")])[0]
             with emitter.when(inside), emitter.vector(self.lanes) as lane:
                 index = (image, emitter.simplify(channel + lane), *self.at_depth(layer), *spatial)

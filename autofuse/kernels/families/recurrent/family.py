@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from autofuse.graph.own.recurrence import RECURRENCES
-from autofuse.kernels.families.contraction.guesses import LEAST_PART_BYTES
+from autofuse.kernels.families.contraction.guesses.first import LEAST_PART_BYTES
 from autofuse.kernels.families.protocol import Case, Declared, Family, Guess, Knob, Schedule, Unit, Values, up_to
 from autofuse.kernels.families.recurrent.emitter import RecurrenceEmitter
 from autofuse.kernels.families.recurrent.form import Recurrence, recurrence_form

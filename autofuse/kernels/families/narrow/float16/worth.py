@@ -6,6 +6,8 @@ from math import ceil, prod
 
 from autofuse.device.target import Target
 from autofuse.kernels.families.contraction.form import Contraction
+from autofuse.kernels.families.contraction.parallel_grid import TRANSFORMING
+from autofuse.kernels.families.contraction.winograd import tiles_along
 from autofuse.kernels.families.narrow.float16.instructions import AVX512, Float16Instruction
 from autofuse.kernels.nest.tiles import longest_row
 
@@ -22,9 +24,8 @@ WORTH = 0.9
 """Part of the multiply-adds of float32 up to which float16 is the first guess."""
 WAIT = 8
 """Sums of a tile below which an instruction waits for the last one on the same sum: four cycles, two in each."""
-SIDE, TRANSFORMED, TRANSFORMING = 4, 36, 1.5
-"""Winograd's algorithm: side of a tile of results, numbers of a transformed tile, and how many times as long as the
-products of those it takes with its transforms."""
+SIDE, TRANSFORMED = 4, 36
+"""Winograd's algorithm: side of a tile of results, numbers of a transformed tile."""
 FLOAT32_BYTES = 4
 
 
@@ -41,7 +42,7 @@ def beats_winograd(form: Contraction, one: Float16Instruction, target: Target) -
     if one.lanes != AVX512:
         return False
     sizes = [window.outputs for window in form.windows]
-    tiles = prod(ceil(size / SIDE) for size in sizes)
+    tiles = prod(tiles_along(window, SIDE) for window in form.windows)
     large = TRANSFORMED * form.columns * form.depth * FLOAT32_BYTES > target.l2_bytes
     others = TRANSFORMED * (tiles * TRANSFORMING + (STREAMING if large else 0)) * form.depth
     return _steps(form, one, target) * prod(sizes) < others

@@ -1,0 +1,1 @@
+"""First guesses of contractions: schedules that are worth trying before any search."""
