@@ -111,6 +111,13 @@ def prepare_file(location: Location, read_only: bool, create: bool = True) -> No
                 raise DatabaseError(f"{place}: {needed} is read-only; make it writable, or choose another --db")
 
 
+def check_file(path_or_url: str | os.PathLike[str] | None) -> None:
+    """Refuse a file at a database's place that is none, before other work; nothing is made."""
+    location = locate(path_or_url)
+    if location.path is not None and location.path.exists():
+        prepare_file(location, read_only=False)
+
+
 def _refuse_foreign_file(path: Path, place: str, read_only: bool) -> None:
     if not os.access(path, os.R_OK):
         raise DatabaseError(f"{place}: it is not readable; change its permissions, or choose another --db")

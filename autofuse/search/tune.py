@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
 import optuna
 
+from autofuse.database.connection import check_file
 from autofuse.database.database import ProfilingDatabase, open_database
 from autofuse.database.records import Json, RunStart
 from autofuse.environment.device import NamedDevice, RunnerOptions, open_runner, thread_count
@@ -46,7 +47,7 @@ from autofuse.search.schedules.evidence import SearchEvidence, searched_space
 from autofuse.search.session import ModelSession
 from autofuse.search.standing.standing import Standing
 from autofuse.search.standing.telling import Teller
-from autofuse.values.arguments import Given, file_title, named_inputs
+from autofuse.values.arguments import file_title, named_inputs
 from autofuse.values.names import ONNX_RUNTIME
 from autofuse.values.scratch import scratch_folder
 
@@ -64,7 +65,9 @@ def tune(model: Path, place: Place, request: SearchRequest, since: float | None 
     budget = Budget.lasting(request.budget_s, request.stop, since)
     asked = place.find(measuring=True)  # before a database is made for nothing
     thread_count(place.threads, asked)
-    with open_database(place.database) as base, open_session(model, base, place, request, asked=asked) as opened:
+    check_file(place.database)
+    read = read_model(model, request)
+    with open_database(place.database) as base, open_session(model, base, place, request, asked, read) as opened:
         opened.advance(budget.keeping(opened.reserve(finale_most_s(request.budget_s))), request.trials)
         result = None if budget.stopped() else opened.conclude(budget, goes_on=request.trials is None)
         if result is None:
@@ -79,29 +82,49 @@ def _front(session: ModelSession) -> tuple[FrontPoint, ...]:
     return tuple(FrontPoint(point.us, point.peak_bytes, point.kernels, point.plan.key) for point in points)
 
 
+@dataclass(frozen=True)
+class ReadModel:
+    """A model that was read to be searched: when that began, how long it took, and how crowded the machine was."""
+
+    graph: Graph
+    started: float
+    load_s: float
+    crowded: float
+
+
+def read_model(model: Path, request: SearchRequest) -> ReadModel:
+    """Read a model; InputError for one that cannot be searched, UncoveredError for one that is to be cut in parts."""
+    started, worked_s = now(), worked()
+    _tell_opening(request, started, f"reading {model.name}")
+    graph = load(model, request.given)
+    require_kernels(graph)
+    load_s = now() - started
+    return ReadModel(graph, started, load_s, crowding(load_s, worked() - worked_s))
+
+
 @contextmanager
 def open_session(
     model: Path,
     base: ProfilingDatabase,
     place: Place,
     request: SearchRequest,
+    asked: NamedDevice | None = None,
+    read: ReadModel | None = None,
     *,
     scheduler: str | None = None,
-    asked: NamedDevice | None = None,
     policy: SamplingPolicy = SAMPLING,
 ) -> Iterator[ModelSession]:
     """What the search of one model needs: its graph, its reference results, a runner, its run in the database.
 
-    `base`: the opened database of `place`; `asked`: its device, where it was asked what it is already. `scheduler`: of
-    a Dask cluster, `policy`: how candidates are timed (see `RunnerOptions`). Goes on with the newest interrupted run of
-    this model in this setting. The run ends as `ModelSession.state` says, or as "failed" when an error leaves the
-    block.
+    `base`: the opened database of `place`; `asked`: its device, where it was asked what it is already; `read`: the
+    model, where it was read already. `scheduler`: of a Dask cluster, `policy`: how candidates are timed (see
+    `RunnerOptions`). Goes on with the newest interrupted run of this model in this setting. The run ends as
+    `ModelSession.state` says, or as "failed" when an error leaves the block.
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    started = now()
+    read = read or read_model(model, request)
+    graph, started = read.graph, read.started
     opening = partial(_tell_opening, request, started)
-    opening(f"reading {model.name}")
-    graph, load_s, crowded = _read(model, request.given)
     with ExitStack() as stack:
         environment = place.environment(base, measuring=True, asked=asked)
         chosen_space = searched_space(request.space, environment, request.exact)
@@ -117,7 +140,7 @@ def open_session(
         runner = stack.enter_context(open_runner(environment.device, environment.setting.threads, options))
         evidence = SearchEvidence(graph, chosen_space, environment, base, request.seed)
         standing = Standing(evidence)
-        opened = Opening(load_s, reference_s, crowded)
+        opened = Opening(read.load_s, reference_s, read.crowded)
         estimates = Estimates.of(evidence, opened, available_cores(), request.budget_s, scratch)
         estimates = replace(estimates, alone_race_s=alone_race_seconds(request.budget_s) if request.alone else 0.0)
         reserve = Reserve(standing, estimates, finale_most_s(request.budget_s))
@@ -150,15 +173,6 @@ def _running(base: ProfilingDatabase, run_id: int) -> Iterator[list[ModelSession
     finally:
         summary = sessions[0].summary() if sessions else {}
         base.finish_run(run_id, state or sessions[0].state, summary)
-
-
-def _read(model: Path, given: Given) -> tuple[Graph, float, float]:
-    """The graph, the seconds that reading it took, and how crowded the machine was meanwhile."""
-    started, worked_s = now(), worked()
-    graph = load(model, given)
-    require_kernels(graph)
-    load_s = now() - started
-    return graph, load_s, crowding(load_s, worked() - worked_s)
 
 
 def _go_on(stop: Callable[[], bool]) -> None:

@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from autofuse.cli.screens.live import TuneView, best_text, line
+from autofuse.errors import InputError
 from autofuse.search.progress import Progress
 
 
@@ -82,6 +83,14 @@ def test_the_last_line_says_how_it_ended_and_promises_nothing_more() -> None:
     last = lines_of(screen)[-1]
     assert last.startswith("stopped in phase 3 of 4, search of plans: 3 of 8; candidates") and " left" not in last
     assert last.endswith("2.00x of no fusion; 2 min 00 s gone")
+
+
+def test_what_is_wrong_with_the_input_is_told_alone() -> None:
+    screen = Console(file=io.StringIO(), force_terminal=False, width=1000)
+    with pytest.raises(InputError), TuneView(screen, clock=lambda: 0.0) as view:
+        view(state(phase="opening", asking="", note="reading net.onnx"))
+        raise InputError("net.onnx: cannot read the model")
+    assert [part.partition(";")[0] for part in lines_of(screen)] == ["phase 1 of 4, opening"]
 
 
 def test_no_minute_is_silent_while_nothing_is_told() -> None:

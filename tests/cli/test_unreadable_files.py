@@ -64,6 +64,16 @@ def test_a_file_without_end_is_refused_and_not_read(words: list[str], model: Pat
     assert len(result.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize("content", [None, b"", b"text"])
+def test_no_database_is_made_for_a_model_that_cannot_be_read(content: bytes | None, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "bad.onnx").write_bytes(content)
+    before = list(tmp_path.iterdir())
+    result = call("tune", tmp_path / "bad.onnx", "--budget", "5s", "--db", tmp_path / "folder" / "new.db")
+    assert result.exit_code == 2 and "bad.onnx" in result.stderr.splitlines()[-1]
+    assert list(tmp_path.iterdir()) == before
+
+
 @pytest.mark.parametrize("text", ["[" * 100_000, "9" * 6000, "{" * 5000, "\xff", ""])
 def test_plans_that_no_reader_takes_have_a_message(text: str, model: Path, tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"

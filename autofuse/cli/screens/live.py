@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autofuse.cli.screens.render import console
+from autofuse.errors import AutofuseError
 from autofuse.values.arguments import format_duration, micros
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ LAST_FALLS = 4
 """Steps by which the best time fell that the live view names, beside the first."""
 WORDS = "composed, no fusion, known already"
 """Words of the live view that it explains, in one line each."""
+OPENING = "opening"
+"""The first phase of a search: what is wrong in it is wrong with what was given."""
 READING = "loading the compiler, reading the model and the database;"
 
 
@@ -145,7 +148,8 @@ class TuneView(View):
     ) -> None:
         self._closed.set()
         super().__exit__(kind, error, trace)
-        if self._state is not None:
+        refused = isinstance(error, AutofuseError) and self._last_phase == OPENING
+        if self._state is not None and not refused:  # what is wrong with the input is told alone
             self._print(last_line(self._state, self._waited_s(), self._falls, stopped=kind is not None))
 
     def __call__(self, progress: Progress) -> None:
