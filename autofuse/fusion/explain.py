@@ -75,13 +75,16 @@ def explain(
 ) -> tuple[EdgeReason, ...]:
     """One row for each tensor between two operators of the model as the plan rewrites it (before folding).
 
-    Edges of the model that rewriting takes away come last, with the code "rewritten". `chosen`: reason code of what
+    Edges of the model that rewriting takes away come last, with the code "rewritten"; one whose operators keep their
+    names and are still joined is none of these. `chosen`: reason code of what
     the plan was free to choose, such as "chosen_measured". `evidence`: times of groups of this graph, of this plan
     and others; what it decides has a code of its own.
     """
     base, own = settled(graph, plan)
     rows = _Explainer(base, own, chosen, evidence or Evidence(base, ())).rows()
-    return rows if base is graph else (*rows, *_rewritten_away(graph, plan))
+    stay = {(row.producer, row.consumer) for row in rows}
+    gone = () if base is graph else _rewritten_away(graph, plan)
+    return (*rows, *(row for row in gone if (row.producer, row.consumer) not in stay))
 
 
 def plan_diff(
@@ -104,9 +107,10 @@ def describe(graph: Graph, plan: FusionPlan, limits: ScheduleLimits = NO_LIMITS)
     """The plan as text: a count, then one line a kernel (operator types, anchor or kind, what it writes)."""
     realised = realise(graph, plan)
     folded = f", {len(plan.folds)} folded" if plan.folds else ""
-    changed = f", {len(plan.rewrites)} rewrites" if plan.rewrites else ""
+    changed = f", {_counted(len(plan.rewrites), 'rewrite')}" if plan.rewrites else ""
     limited = f", {limits.algorithms}" if limits != NO_LIMITS else ""
-    lines = [f"{len(plan.groups)} kernels for {len(graph.operators)} operators{changed}{folded}{limited}"]
+    sizes = _counted(len(plan.groups), "kernel"), _counted(len(graph.operators), "operator")
+    lines = [f"{' for '.join(sizes)}{changed}{folded}{limited}"]
     width = len(str(len(plan.groups)))
     for number, group in enumerate(plan.groups, 1):
         operators = [realised.by_name[name] for name in group.operators]
@@ -116,6 +120,10 @@ def describe(graph: Graph, plan: FusionPlan, limits: ScheduleLimits = NO_LIMITS)
         role = f"anchor {', '.join(anchors)}" if anchors else _group_type(realised, group.operators).value
         lines.append(f"{number:>{width}}  {'+'.join(op.op_type for op in operators)} -> {shapes}  ({role})")
     return "\n".join(lines) + "\n"
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _rewritten_away(graph: Graph, plan: FusionPlan) -> tuple[EdgeReason, ...]:

@@ -56,7 +56,10 @@ TERMS: Mapping[str, str] = MappingProxyType(
         "anchor": "the operator that shapes a kernel's loops; the others are computed along with it",
         "mapping type": "how an operator's outputs depend on its inputs, in DNNFusion's words",
         "open decisions": "what a search may decide, each at one place of the model or at several alike",
-        "regions": "parts of the model that can be decided one by one",
+        "regions": (
+            "parts of the model that can be decided one by one; there are more of them where nothing was measured that "
+            "joins two"
+        ),
         "distinct": "regions that differ: equal ones are decided once",
         "cuts": "groups that would wait for one another, and had to be forbidden",
         "share of the estimate": "of the time that FLOPs and bytes let expect; what is of open size counts for nothing",

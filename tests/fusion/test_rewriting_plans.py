@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,7 @@ from autofuse.fusion.planner.planner import Planner
 from autofuse.fusion.planner.rewriting import ALL, RewritingPlanner, is_exact
 from autofuse.fusion.skeleton import settled
 from autofuse.fusion.space import FusionSpace
+from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
 from autofuse.views.inspect import inspect
 
@@ -65,11 +68,26 @@ def test_exact_spaces_change_no_rounding(network: Graph) -> None:
     assert not any(decision.kind == "fold" for decision in planner.decisions)
 
 
+def test_an_edge_whose_operators_keep_their_names_is_told_once(onnx_builder: Any, tmp_path: Path) -> None:
+    b = onnx_builder()
+    product = b.op("MatMul", "product", "x", b.weights(8, 8))
+    swish = b.op("Mul", "swish", product, b.op("Sigmoid", "sigmoid", product))
+    graph = load(b.save(tmp_path / "net.onnx", {"x": [4, 8]}, [b.op("Softmax", "last", swish)]))
+    plan = RewritingPlanner(graph).plan({})
+    assert [step.partition("@")[0] for step in plan.rewrites] == ["swish"]
+    codes = {(row.producer, row.consumer): row.code for row in explain(graph, plan)}
+    assert len(explain(graph, plan)) == len(codes) == 4
+    assert {edge for edge, code in codes.items() if code == "rewritten"} == {
+        ("product", "sigmoid"),
+        ("sigmoid", "swish"),
+    }
+
+
 def test_explain_diff_describe_and_inspect_know_rewrites(norm: Graph) -> None:
     planner = RewritingPlanner(norm)
     plan, plain = planner.plan({}), planner.plan({ALL: "keep"})
     rows = explain(norm, plan)
     assert {("sub", "pow"), ("mean", "sub")} <= {(r.producer, r.consumer) for r in rows if r.code == "rewritten"}
     assert plan_diff(plan, plain).rewrites_only_a == plan.rewrites
-    assert f"{len(plan.rewrites)} rewrites" in describe(norm, plan)
+    assert f", {len(plan.rewrites)} rewrite" in describe(norm, plan)
     assert {"layer_normalization"} <= {row.rule for row in inspect(norm).rewrites}

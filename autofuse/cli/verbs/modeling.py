@@ -121,8 +121,8 @@ def _summary_text(summary: GraphSummary, every_operator: bool) -> Group:
             {
                 "decision": d.kind,
                 "choices": d.choices,
-                "sites": len(d.sites),
-                "first site": d.sites[0].text if d.sites else "",
+                "sites": max(1, len(d.sites)),
+                "first site": d.sites[0].text if d.sites else "wherever no other decision says",
             }
             for d in summary.decisions[:MAX_DECISIONS_SHOWN]
         ]

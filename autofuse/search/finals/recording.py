@@ -39,7 +39,7 @@ def record_choice(lab: Lab, verdict: Verdict) -> None:
         evidence.graph, alike, evidence.database, evidence.environment.setting, evidence.limits, codes
     )
     seen = Evidence(settled(evidence.graph, plan)[0], pieces)
-    # Several tensors may connect two operators, and a rewrite may keep the names of an edge: the first row tells.
+    # Several tensors may connect two operators: the first row tells.
     rows: dict[tuple[str, str], EdgeDecision] = {}
     for row in explain(evidence.graph, plan, "chosen_measured", seen):
         edge = EdgeDecision(row.producer, row.consumer, row.fused, row.code, row.gain_us)

@@ -77,7 +77,7 @@ def _dims(value: ValueInfoProto, given: tuple[int, ...] | None, source: str) -> 
 
 
 def _bind(name: str, dims: tuple[_Dim, ...], shape: tuple[int, ...], sizes: dict[str, int], source: str) -> None:
-    text = f"{source}: --shape {name}={_list(shape)}"
+    text = f"{source}: --shape {name}={','.join(map(str, shape))}"
     if len(shape) != len(dims):
         raise InputError(
             f"{text}: the input has {len(dims)} dimensions ({_list(map(_shown, dims))}), {len(shape)} are given"
