@@ -48,6 +48,7 @@ def tune_open(
     budget_s = request.budget_s
     budget = Budget.lasting(budget_s, request.stop, since)
     asked = place.find(measuring=True)
+    asked.require_measurable()
     thread_count(place.threads, asked)
     images = of_images(model, [one.name for one in open_ones(sizes)])
     ranges = open_ones(sizes) if images else _ranges(sizes)

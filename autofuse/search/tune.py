@@ -64,6 +64,7 @@ def tune(model: Path, place: Place, request: SearchRequest, since: float | None 
     """
     budget = Budget.lasting(request.budget_s, request.stop, since)
     asked = place.find(measuring=True)  # before a database is made for nothing
+    asked.require_measurable()
     thread_count(place.threads, asked)
     check_file(place.database)
     read = read_model(model, request)

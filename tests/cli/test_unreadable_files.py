@@ -74,6 +74,13 @@ def test_no_database_is_made_for_a_model_that_cannot_be_read(content: bytes | No
     assert list(tmp_path.iterdir()) == before
 
 
+def test_no_database_is_made_for_a_device_that_cannot_be_measured_here(model: Path, tmp_path: Path) -> None:
+    for options in ([], ["--sizes", "x=1:4"]):
+        result = call("tune", model, "--budget", "5s", "--device", "graviton2", "--db", tmp_path / "new.db", *options)
+        assert result.exit_code == 75 and "not measured here" in result.stderr
+    assert list(tmp_path.iterdir()) == [model]
+
+
 @pytest.mark.parametrize("text", ["[" * 100_000, "9" * 6000, "{" * 5000, "\xff", ""])
 def test_plans_that_no_reader_takes_have_a_message(text: str, model: Path, tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"

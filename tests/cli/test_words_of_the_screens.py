@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from autofuse import api
 from autofuse.cli.main import app
 from autofuse.cli.screens import next_steps
 from autofuse.cli.screens.render import explained, records, show
@@ -154,3 +155,21 @@ def test_what_was_tuned_elsewhere_is_compiled_for_there_and_no_key_is_told() -> 
     assert "secret" not in first + third
     (_, tune) = steps(next_steps.after_doctor({"rpc_tracker": "rack:9190", "rpc_key_file": "key file"}))
     assert tune.endswith("--budget 10m --rpc-tracker rack:9190 --rpc-key-file 'key file'")
+
+
+def test_what_cannot_be_measured_here_is_tuned_where_it_can_be(tmp_path: Path) -> None:
+    model, named = Path("net.onnx"), {"device": "raspberry-pi-5", "database": "p.db"}
+    tune = "autofuse tune net.onnx --budget 10m --device raspberry-pi-5 --db p.db --rpc HOST:PORT"
+    assert steps(next_steps.after_inspecting(model, named)) == [tune]
+    assert steps(next_steps.after_quantizing(model, named))[0] == tune
+    assert steps(next_steps.after_compiling(model, "net.so", True, named)) == [
+        tune,
+        "autofuse bench net.onnx --library net.so --device raspberry-pi-5 --db p.db --rpc HOST:PORT",
+    ]
+    (tmp_path / "here.toml").write_text(api.device_probe().to_toml())
+    here = {"device": str(tmp_path / "here.toml")}
+    assert not any("--rpc" in step for step in steps(next_steps.after_compiling(model, "net.so", True, here)))
+    reached = {"rpc": "pi:9091"}
+    assert steps(next_steps.after_compiling(model, "net.so", False, reached)) == [
+        "autofuse bench net.onnx --library net.so --rpc pi:9091"
+    ]

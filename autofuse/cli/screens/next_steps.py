@@ -16,6 +16,8 @@ from autofuse.values.arguments import command_line
 
 MODEL = "MODEL.onnx"
 """Stands for a model where none was named."""
+ADDRESS = "HOST:PORT"
+"""Stands for a device elsewhere where none was named."""
 MOST_MODELS = 3
 """Models of a job whose compilation is written out."""
 
@@ -37,34 +39,35 @@ def after_tuning(model: Path, named: Mapping[str, Any]) -> Table:
 def after_forecast(model: Path, named: Mapping[str, Any]) -> Table:
     """What follows a dry run: the run."""
     limits = [part for name in ("budget", "trials") if named.get(name) for part in (f"--{name}", str(named[name]))]
-    return _listed([["tune", str(model), *(limits or ["--budget", "10m"]), *_there(named), *_reached(named)]])
+    return _listed([["tune", str(model), *(limits or ["--budget", "10m"]), *_measured(named)]])
 
 
 def after_quantizing(output: Path, named: Mapping[str, Any]) -> Table:
     """What follows a quantised model: it is tuned and compiled as any other."""
-    there = _there(named)
-    return _listed([["tune", str(output), "--budget", "10m", *there], _compile(output, there)])
+    tune = ["tune", str(output), "--budget", "10m", *_measured(named)]
+    return _listed([tune, _compile(output, _there(named))])
 
 
 def after_inspecting(model: Path, named: Mapping[str, Any]) -> Table:
     """What follows a look at a model."""
     space = ["--space", str(named["space"])] if named.get("space") else []
-    return _listed([["tune", str(model), "--budget", "10m", *space, *_there(named)]])
+    return _listed([["tune", str(model), "--budget", "10m", *space, *_measured(named)]])
 
 
 def after_compiling(model: Path, library: str, untuned: bool, named: Mapping[str, Any]) -> Table:
     """What follows a library ("": a dry run). `untuned`: nothing of it was measured here, and `tune` would do that."""
     form = str(named.get("format") or "so")
-    there = [*_there(named), *_sizes(named)]
-    tune = [["tune", str(model), "--budget", "10m", *there]] if untuned else []
+    measured = [*_measured(named), *_sizes(named)]
+    tune = [["tune", str(model), "--budget", "10m", *measured]] if untuned else []
     if not library:
-        return _listed([*tune, _compile(model, [*there, *_caches(named)], form)])
+        return _listed([*tune, _compile(model, [*_there(named), *_sizes(named), *_caches(named)], form)])
     if form == "c":
         return _listed([*tune, ["package", library, "-o", f"{Path(library).stem}-package"]])
     if form == "ort":
-        return _listed([*tune, ["bench", str(model), *there]])
-    used = [["run", library], *([] if _caches(named) else [["bench", str(model), "--library", library, *there]])]
-    return _listed([*tune, *used])
+        return _listed([*tune, ["bench", str(model), *measured]])
+    run = [] if _elsewhere(named) else [["run", library]]
+    bench = [] if _caches(named) else [["bench", str(model), "--library", library, *measured]]
+    return _listed([*tune, *run, *bench])
 
 
 def after_bench(model: Path, named: Mapping[str, Any]) -> Table:
@@ -232,6 +235,21 @@ def _reached(named: Mapping[str, Any]) -> list[str]:
     """How a device elsewhere is reached; a key that was typed is a secret, and stays untold."""
     names = ("rpc", "rpc_tracker", "rpc_key_file")
     return [part for name in names if named.get(name) for part in (f"--{name.replace('_', '-')}", str(named[name]))]
+
+
+def _elsewhere(named: Mapping[str, Any]) -> list[str]:
+    """How a device is reached that is not this machine, with a place for its address where nobody named one."""
+    if _reached(named) or _device(named) == "local":
+        return _reached(named)
+    from autofuse import api  # late: it loads NumPy
+
+    found = api.device_show(_device(named))
+    return [] if found.measurable_here or found.profile.connection.address else ["--rpc", ADDRESS]
+
+
+def _measured(named: Mapping[str, Any]) -> list[str]:
+    """Where a plan is for, and how that is reached to be measured."""
+    return [*_there(named), *_elsewhere(named)]
 
 
 def _device(named: Mapping[str, Any]) -> str:

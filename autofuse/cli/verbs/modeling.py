@@ -204,8 +204,8 @@ def compile_(
         format=library_format,
         progress=verb_progress("compile"),
     )
-    named = {**place, "shapes": sets[0] if len(sets) == 1 else {}, "constants": constants, "format": library_format}
-    named |= opened
+    shapes = sets[0] if len(sets) == 1 else {}
+    named = {**place, **reached, **opened, "shapes": shapes, "constants": constants, "format": library_format}
     show(report, form, compile_text(report), after_compiling(model, report.library, report.untuned, named))
 
 

@@ -129,7 +129,7 @@ def quantize(
     """Write the model with contractions in int8, bfloat16 or with narrow weights, as far as its accuracy bears it.
 
     The fastest ones are chosen under the bound, measured on data that chose nothing, and given back until it holds. The
-    written model is standard ONNX, to be tuned and compiled as any other; its certificate stands in its metadata.
+    written model is standard ONNX, to be tuned as any other; its metadata have its certificate. --db is only read.
     """
     from autofuse import api
     from autofuse.cli.screens.quantize_view import quantize_body, quantize_text
