@@ -86,6 +86,7 @@ def test_units_come_from_the_name_of_a_field() -> None:
         "elapsed",
         "best",
     ]
+    assert (heading("seconds"), cell("seconds", 11.831)) == ("time", "11.83 s")
     shown = [cell("a_us", 812.4), cell("a_us", 6712.0), cell("a_us", 2.5e6), cell("x_bytes", 3.5 * 2**20)]
     assert shown == ["812.4 µs", "6.712 ms", "2.500 s", "3.5 MiB"]
     assert [cell("n", 12345), cell("seed", 12345), cell("r", 1.2345), cell("ok", True), cell("x", None)] == [

@@ -25,6 +25,8 @@ Format = Literal["text", "json"]
 
 _PIPE_WIDTH = 1000
 _MAX_CELL = 90
+SECONDS = "seconds"
+"""The name of a field that is its unit."""
 
 
 class _Lasting:
@@ -147,7 +149,9 @@ def records(rows: object, title: str | None = None) -> Table:
 
 
 def heading(key: str) -> str:
-    """Name of a field for readers, without its unit: `median_us` -> "median"."""
+    """Name of a field for readers, without its unit: `median_us` -> "median", `seconds` -> "time"."""
+    if key == SECONDS:
+        return "time"
     for suffix in ("_us", "_bytes", "_s", "_mib"):
         key = key.removesuffix(suffix)
     return key.replace("_", " ")
@@ -178,7 +182,7 @@ def _number(key: str, value: float) -> str:
         return micros(value)
     if key.endswith("_bytes"):
         return size(value)
-    if key.endswith("_s"):
+    if key.endswith("_s") or key == SECONDS:
         return format_duration(value) if value >= 60 else f"{value:.2f} s"
     if key == "gap":
         return f"{100 * value:.2f} %"

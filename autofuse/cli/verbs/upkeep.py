@@ -164,7 +164,12 @@ def _merged(report: MergeReport, place: str) -> RenderableType:
     new = sum(table.new for table in report.tables)
     head = f"{report.source}: {new:,} rows {verb} appended to {place}, {report.verdicts:,} candidates judged anew"
     rows = [
-        {"table": table.table.removeprefix("af_"), "rows": table.rows, "new": table.new, "updated": table.updated}
+        {
+            "table": table.table.removeprefix("af_").replace("_", " "),
+            "rows": table.rows,
+            "new": table.new,
+            "updated": table.updated,
+        }
         for table in report.tables
         if table.new or table.updated
     ]
