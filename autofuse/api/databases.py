@@ -12,7 +12,7 @@ from autofuse.values.arguments import Duration, StrPath, parse_duration, parse_s
 
 if TYPE_CHECKING:
     from autofuse.database.database import ProfilingDatabase
-    from autofuse.database.files.exchange import ExportedFile
+    from autofuse.database.files.manifest import ExportedFile
     from autofuse.database.files.merge import MergeReport
     from autofuse.database.files.pruning import PruneReport
     from autofuse.database.files.upkeep import MigrationReport

@@ -271,8 +271,8 @@ def exported(database: Path, tmp_path: Path) -> Path:
 KILLED = """
 import os, signal, sys
 from autofuse.cli.main import app
-from autofuse.database.files import exchange
-exchange.replace_files = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+from autofuse.database.files import exporting
+exporting.replace_files = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 app(["db", "export", sys.argv[1], "--db", sys.argv[2]])
 """
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autofuse.database.database import open_database
-from autofuse.database.files.exchange import MANIFEST
+from autofuse.database.files.manifest import MANIFEST
 from autofuse.database.files.upkeep import export_database, import_database
 from autofuse.errors import InputError
 from tests.database.recorded import fill

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autofuse.database.database import open_database
-from autofuse.database.files.exchange import MANIFEST
+from autofuse.database.files.manifest import MANIFEST
 from autofuse.database.files.upkeep import export_database, import_database, merge_database
 from autofuse.database.tables.schema import HEAD_REVISION
 from autofuse.errors import DatabaseError, InputError

@@ -17,8 +17,10 @@ from autofuse.database.content.forms import forms
 from autofuse.database.content.source import open_source, revision_of
 from autofuse.database.database import ProfilingDatabase, open_database
 from autofuse.database.faults import clear_errors
-from autofuse.database.files import exchange, pruning, sharing
-from autofuse.database.files.exchange import Manifest
+from autofuse.database.files import pruning, sharing
+from autofuse.database.files.exporting import export
+from autofuse.database.files.importing import read_export
+from autofuse.database.files.manifest import GZIP, Compression, Manifest
 from autofuse.database.files.merge import MergeReport, merge
 from autofuse.database.files.pruning import PruneReport
 from autofuse.database.tables.owner import Owner, is_dead
@@ -76,7 +78,7 @@ def export_database(
     sign: Path | None = None,
     share: bool = False,
 ) -> Manifest:
-    """Write everything as JSON lines, one file a table, with a manifest; see `exchange`.
+    """Write everything as JSON lines, one file a table, with a manifest; see `exporting`.
 
     `samples` False leaves out single times: a tenth of the size, but a candidate that is measured again elsewhere is
     then judged by its last measurement alone. `compressed`: each file with gzip; the manifest states what is in it.
@@ -84,9 +86,9 @@ def export_database(
     """
     if sign is not None:
         private_key(sign)
-    packed: exchange.Compression = exchange.GZIP if compressed else ""
+    packed: Compression = GZIP if compressed else ""
     with _snapshot(database, "export") as own, _shareable(own) if share else nullcontext(own) as source:
-        return exchange.export(source, Path(folder), samples=samples, compression=packed, key=sign)
+        return export(source, Path(folder), samples=samples, compression=packed, key=sign)
 
 
 @contextmanager
@@ -108,7 +110,7 @@ def import_database(
     """
     with scratch_folder() as scratch:
         staging = scratch / "import.db"
-        exchange.read_export(Path(folder), staging, trust)
+        read_export(Path(folder), staging, trust)
         _reduce(staging, shared)
         return merge_database(into, staging, dry_run=dry_run, name=f"export {os.fspath(folder)}")
 
