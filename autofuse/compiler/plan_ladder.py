@@ -14,7 +14,7 @@ from autofuse.environment.plan_evidence import known_limits
 from autofuse.errors import AutofuseError, PlanError, StrictMissError
 from autofuse.fusion.legality import check_plan
 from autofuse.fusion.plan import NO_LIMITS, FusionPlan, ScheduleLimits
-from autofuse.fusion.planner.baselines import default_plan, none_plan
+from autofuse.fusion.planner.baselines import default_plan, none_plan, plan_of_rows
 from autofuse.fusion.planner.rewriting import RewritingPlanner, is_exact
 from autofuse.fusion.space import FusionSpace
 from autofuse.graph.key import graph_key
@@ -63,8 +63,9 @@ def find_open_plan(context: Context, graph: Graph, model_sha256: str, asked: str
     if asked and asked != "best":
         return _limited(context, graph, _named(context, graph, asked))
     found = next(_known(context, graph, model_sha256), None)
-    if found is None and context.policy.measured_only:
-        found = _default(context, graph)
+    if found is None and (context.policy.measured_only or context.policy.on_miss not in ("none", "model")):
+        space, target = FusionSpace(exact=context.policy.limits.exact), context.environment.target
+        found = FoundPlan(plan_of_rows(graph, space, target.l2_bytes), RULE, "default rule")
     return _limited(context, graph, found or _missed(context, graph))
 
 

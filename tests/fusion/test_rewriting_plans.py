@@ -14,6 +14,7 @@ from autofuse.errors import PlanError
 from autofuse.fusion.explain import describe, explain, plan_diff
 from autofuse.fusion.legality import check_plan
 from autofuse.fusion.plan import FusionPlan
+from autofuse.fusion.planner.baselines import default_plan, plan_of_rows
 from autofuse.fusion.planner.planner import Planner
 from autofuse.fusion.planner.rewriting import ALL, RewritingPlanner, is_exact
 from autofuse.fusion.skeleton import settled
@@ -91,3 +92,14 @@ def test_explain_diff_describe_and_inspect_know_rewrites(norm: Graph) -> None:
     assert plan_diff(plan, plain).rewrites_only_a == plan.rewrites
     assert f", {len(plan.rewrites)} rewrite" in describe(norm, plan)
     assert {"layer_normalization"} <= {row.rule for row in inspect(norm).rewrites}
+
+
+def test_rows_that_stay_open_keep_products_of_large_weights_apart(zoo: Zoo) -> None:
+    """One product of queries, keys and values is split behind, some rows at a time."""
+    graph = zoo["transformer"]()
+    merges = [step for step in default_plan(graph).rewrites if step.startswith("matmuls_merged@")]
+    assert merges
+    assert plan_of_rows(graph, FusionSpace(), 1 << 30) == default_plan(graph)
+    apart = plan_of_rows(graph, FusionSpace(), 1)
+    assert not [step for step in apart.rewrites if step.startswith("matmuls_merged@")]
+    check_plan(graph, apart)

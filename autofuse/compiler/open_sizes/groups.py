@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from autofuse.errors import PlanError
 from autofuse.fusion.legality import ordered_groups
+from autofuse.fusion.planner.baselines import PRODUCTS
 from autofuse.graph.model import Graph
 from autofuse.graph.transform.open_sizes.attention import appends, attentions
 from autofuse.graph.transform.open_sizes.open_graph import OpenGraph
@@ -54,6 +55,37 @@ def open_groups(opened: OpenGraph, planned: Sequence[Operators]) -> list[Grouped
         except PlanError:
             continue
     raise PlanError(f"{graph.name}: an attention waits for itself")
+
+
+def behind_products(graph: Graph, planned: Sequence[Operators], least_bytes: int) -> list[Operators]:
+    """The groups of a plan, in which a Split behind a product of so many bytes of weights begins a group of its own.
+
+    A kernel of both computes some rows at a time, so that the product would read its weights for each of these.
+    """
+    found: list[Operators] = []
+    for group in planned:
+        behind = _behind_split(graph, group)
+        first = tuple(name for name in group if name not in behind)
+        cut = behind and any(_reads_constants(graph, name, least_bytes) for name in first)
+        found += [first, tuple(name for name in group if name in behind)] if cut else [group]
+    return found
+
+
+def _behind_split(graph: Graph, group: Operators) -> set[str]:
+    """The Splits of a group, and what reads their results in it."""
+    found: set[str] = set()
+    for operator in graph.operators:
+        if operator.name in group:
+            after = any(other.name in found for other in graph.predecessors(operator))
+            if after or operator.op_type == "Split":
+                found.add(operator.name)
+    return found
+
+
+def _reads_constants(graph: Graph, name: str, least_bytes: int) -> bool:
+    operator = graph.by_name[name]
+    weights = (graph.tensors[one].size_bytes for one in operator.inputs if one in graph.constants)
+    return operator.op_type in PRODUCTS and max(weights, default=0) >= least_bytes
 
 
 def _single(groups: Sequence[Operators]) -> list[Operators]:

@@ -22,7 +22,7 @@ from autofuse.backend.library.threads import usable_threads
 from autofuse.compiler.context import Context
 from autofuse.compiler.formats import check_form, check_signed, with_files, writer
 from autofuse.compiler.job import LOOKING_UP, checked_plan, read_files
-from autofuse.compiler.open_sizes.groups import Grouped, open_groups
+from autofuse.compiler.open_sizes.groups import Grouped, behind_products, open_groups
 from autofuse.compiler.open_sizes.reading import OpenModel, read_open
 from autofuse.compiler.open_sizes.tiles import (
     emitted,
@@ -135,7 +135,9 @@ def open_plan(context: Context, read: OpenModel, chosen: FoundPlan) -> OpenPlan:
     check_rows(opened)
     repeats = read.repeats and replace(read.repeats, own=own_tensors(read.repeats, opened.graph))
     _check_kernels(opened, read.size, repeats)
-    bounds = _bounds(opened, read.size, lowered, [group.operators for group in checked.plan.groups], repeats)
+    planned = [group.operators for group in checked.plan.groups]
+    planned = behind_products(lowered.graph, planned, context.environment.target.l2_bytes)
+    bounds = _bounds(opened, read.size, lowered, planned, repeats)
     return OpenPlan(opened, checked, tuple(bounds), repeats)
 
 

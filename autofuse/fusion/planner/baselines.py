@@ -11,7 +11,8 @@ from autofuse.fusion.edges import Edge, Edges
 from autofuse.fusion.legality import Legality, ordered_groups
 from autofuse.fusion.plan import FusionPlan, Group
 from autofuse.fusion.planner.growth import GrowingGroup, partition
-from autofuse.fusion.planner.rewriting import RewritingPlanner
+from autofuse.fusion.planner.questions import KEEP
+from autofuse.fusion.planner.rewriting import RewritingPlanner, decision_name
 from autofuse.fusion.relation import Relation, combined, relation
 from autofuse.fusion.skeleton import skeleton
 from autofuse.fusion.space import FusionSpace
@@ -19,6 +20,9 @@ from autofuse.graph.cost import written_bytes
 from autofuse.graph.mapping import MappingType, mapping_type
 from autofuse.graph.model import Graph
 from autofuse.graph.transform.fold import fold_sites
+from autofuse.rewrite.rule import Kind, Match
+
+PRODUCTS = frozenset({"MatMul", "Gemm"})
 
 
 def none_plan(graph: Graph) -> FusionPlan:
@@ -50,6 +54,21 @@ def always_plan(graph: Graph, space: FusionSpace | None = None) -> FusionPlan:
 def default_plan(graph: Graph, space: FusionSpace | None = None) -> FusionPlan:
     """What is done when nothing has been measured: rewritten as the paper does, then the planner's default answers."""
     return RewritingPlanner(graph, space).plan({})
+
+
+def plan_of_rows(graph: Graph, space: FusionSpace, least_bytes: int) -> FusionPlan:
+    """The default plan of a graph whose rows stay open. Products of one tensor stay apart where their weights have so
+    many bytes: each writes its rows where they belong, and reads its weights once for all of them, while a Split behind
+    one product of all would be computed some rows at a time, and so would that product."""
+    planner = RewritingPlanner(graph, space)
+    merged = (one for one in planner.matches if one.rule.kind == Kind.MERGE and one.rule.roots <= PRODUCTS)
+    apart = [one for one in merged if _weight_bytes(one) >= least_bytes]
+    return planner.plan({decision_name(one): KEEP for one in apart})
+
+
+def _weight_bytes(found: Match) -> int:
+    """Bytes of the constants that a rewrite makes."""
+    return sum(tensor.size_bytes for name, tensor in found.change.tensors.items() if name in found.change.made)
 
 
 def dnnfusion_plan(graph: Graph, space: FusionSpace | None = None) -> FusionPlan:

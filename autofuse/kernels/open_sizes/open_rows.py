@@ -26,6 +26,7 @@ from autofuse.kernels.build import Constants, Kernel, check_layouts, emit_body
 from autofuse.kernels.families.protocol import Schedule
 from autofuse.kernels.nest.evaluate import Pack
 from autofuse.kernels.open_sizes.open_function import Argument, Arguments, open_function
+from autofuse.kernels.open_sizes.open_products import emit_product, product_tiles
 from autofuse.kernels.schedule.knobs import packing
 from autofuse.kernels.tir.emit import Array, Expr
 from autofuse.kernels.workload.as_graph import workload_cost
@@ -157,6 +158,11 @@ class _Rows:
         if picked is not None or not self.tiles[0].rows:
             self._body(0, self.tiles[0], count - picked.rows if picked is not None and picked.last else 0)
             return
+        given = [(tile.rows, tile.workload, tile.schedule) for tile in self.tiles]
+        products = product_tiles(given, self.target, self.threads)
+        if products is not None:
+            emit_product(products, self.target, count, self._arrays, self._declare)
+            return
         left: Expr = count
         for number, tile in enumerate(self.tiles):
             left = self._tiles(number, tile, count, left)
@@ -189,8 +195,11 @@ class _Rows:
 
     def _body(self, number: int, tile: Tile, row: Expr, alone: bool = False) -> None:
         """One tile from `row` on; `alone`: by one thread."""
-        arrays = {index: self._array(tile, index, row) for index in self.arguments}
-        emit_body(tile.workload, tile.schedule, self.target, arrays, self._declare(number), alone)
+        emit_body(tile.workload, tile.schedule, self.target, self._arrays(number, row), self._declare(number), alone)
+
+    def _arrays(self, number: int, row: Expr) -> dict[int, Array]:
+        """What tile `number` sees of all arguments, from `row` on."""
+        return {index: self._array(self.tiles[number], index, row) for index in self.arguments}
 
     def _array(self, tile: Tile, index: int, row: Expr) -> Array:
         """What a tile sees of an argument: its rows, or all of what is the same for all rows."""

@@ -1,0 +1,179 @@
+"""Products over an open number of rows: a loop over panels of weights around one over tiles of rows.
+
+So each weight is read from memory once a call, as in a kernel of a fixed number of rows. Tiles one after the other,
+each with all panels, would read all weights for every 16 rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import tvm.script.ir_builder.tirx as builder
+from tvm import tirx
+
+from autofuse.device.target import Target
+from autofuse.kernels.families.contraction.direct import ContractionEmitter, TileTask
+from autofuse.kernels.families.contraction.family import CONTRACTION, PRODUCTS
+from autofuse.kernels.families.contraction.form import Contraction, contraction_form, results_a_column
+from autofuse.kernels.families.contraction.panels import PrefetchShare
+from autofuse.kernels.families.contraction.parallel_grid import EVEN, ParallelGrid
+from autofuse.kernels.families.protocol import Schedule, vector_lanes
+from autofuse.kernels.families.registry import nests_of, units_of
+from autofuse.kernels.nest.evaluate import Pack, Scope
+from autofuse.kernels.nest.nest import Nest
+from autofuse.kernels.nest.tiles import Run, Window
+from autofuse.kernels.schedule.knobs import packing
+from autofuse.kernels.tir.emit import Array, Emitter, Expr
+from autofuse.kernels.workload.workload import Workload
+
+ASKING, NO_LIMIT = (1, 2, 4), 1 << 30
+"""Tiles among which a panel that is asked for is shared out: of how many there are, the most of these."""
+PAIR = 2
+"""Rows of a tile that is taken of the workload of more: one by one they would read a panel twice, and not ask ahead."""
+ALONE = {"algorithm": "direct", "split_k": 1, "k_blocking": 1}
+"""Values of the knobs with which a panel is multiplied by some rows in one go."""
+
+
+@dataclass(frozen=True)
+class ProductTile:
+    """So many `rows` at a time of a product, as the only `nest` of a `workload` of `knobs`.
+
+    `number`: which of the kernel's tiles that is. Its workload may have more rows, of which these are the first.
+    """
+
+    number: int
+    rows: int
+    workload: Workload
+    nest: Nest
+    form: Contraction
+    knobs: Mapping[str, int | str]
+
+
+@dataclass(frozen=True)
+class TileLoop:
+    """A loop over so many tiles, `number`, one behind the other from row `begin` on.
+
+    `asking`: of so many tiles each asks for its share of the next panel; 0: they ask for nothing.
+    """
+
+    tile: ProductTile
+    begin: Expr
+    number: Expr
+    asking: int
+
+
+def product_tiles(
+    tiles: Sequence[tuple[int, Workload, Schedule]], target: Target, threads: int
+) -> list[ProductTile] | None:
+    """The tiles of a kernel as those of a product whose panels each meet all rows; None where it is no such, or they
+    pack its weights differently.
+
+    `tiles`: rows, workload and schedule, the most rows first.
+    """
+    found = [_product_tile(number, *tile) for number, tile in enumerate(tiles)]
+    products = [tile for tile in found if tile is not None]
+    if len(products) < len(tiles) or len(tiles) == 1:
+        return None
+    packed = [packing(schedule) for _, _, schedule in tiles]
+    if any(one != packed[0] for one in packed) or not _is_even(products[0], target, threads):
+        return None
+    pair = next((replace(tile, rows=PAIR) for tile in products[:0:-1] if tile.rows > PAIR), None)
+    kinds = [*products[:-1], *([pair] if pair else []), products[-1]]
+    return [tile for tile in kinds if tile is kinds[0] or tile.rows < kinds[0].rows]
+
+
+def _product_tile(number: int, rows: int, workload: Workload, schedule: Schedule) -> ProductTile | None:
+    nests = nests_of(workload)
+    units = units_of(workload, nests, schedule)
+    nest = units[0] if len(units) == 1 else None
+    if not isinstance(nest, Nest) or nest.anchor is None or nest.anchor.op_type not in PRODUCTS:
+        return None
+    knobs, form = CONTRACTION.chosen(schedule), contraction_form(workload, nest.anchor)
+    kinds = {workload.values[index].kind for index in nest.stores}
+    plain = all(knobs[knob] == value for knob, value in ALONE.items()) and knobs["order"] != "copied"
+    constant = workload.values[form.w].kind == "constant"
+    if not plain or not constant or kinds != {"output"} or len(form.windows) > 1 or results_a_column(form) != rows:
+        return None
+    together = min(rows, int(knobs["pixels"])) if number == 0 else rows
+    return ProductTile(number, together, workload, nest, form, knobs)
+
+
+def _is_even(tile: ProductTile, target: Target, threads: int) -> bool:
+    """Whether threads share the panels evenly."""
+    columns = -(-tile.form.columns // target.lanes)
+    vectors = min(int(tile.knobs["vectors"]), columns)
+    tasks = ParallelGrid.cut(1, -(-columns // vectors), 1, tile.knobs)
+    return threads == 1 or tasks.evenness(columns, vectors, threads) >= EVEN
+
+
+Arrays = Callable[[int, Expr], dict[int, Array]]
+"""What the tile of a number sees of the arguments, from a row on."""
+Declare = Callable[[int], Callable[[str, Pack, tuple[int, ...], str], Array]]
+"""Declares the constants of the tile of a number."""
+
+
+def emit_product(tiles: Sequence[ProductTile], target: Target, count: Expr, arrays: Arrays, declare: Declare) -> None:
+    """Emits a product over `count` rows."""
+    first = tiles[0]
+    emitter = Emitter(target, vector_lanes(first.workload, target))
+    loops = list(_loops(emitter, tiles, count))
+    columns = -(-first.form.columns // target.lanes)
+    panels = -(-columns // min(int(first.knobs["vectors"]), columns))
+    tasks = ParallelGrid.cut(1, panels, 1, first.knobs)
+    with emitter.parallel(panels // tasks.panels) as task, emitter.serial(tasks.panels) as step:
+        panel = emitter.simplify(task * tasks.panels + step)
+        for loop in loops:
+            tile, rows = loop.tile, loop.tile.rows
+            accumulators = emitter.registers(int(first.knobs["vectors"]) * rows, target.lanes)
+            with builder.serial(0, loop.number) as place:
+                row = emitter.hidden(tirx.min(loop.begin + place * rows, count - rows))
+                scope = Scope(tile.workload, emitter, arrays(tile.number, row), declare(tile.number))
+                product = RowsEmitter(scope, tile, place, loop.asking)
+                product.prepare()
+                window = Window(rows, 1, outputs=rows)
+                product.panel((0,) * len(tile.form.batch), panel, (0,), accumulators, (window, 0))
+
+
+def _loops(emitter: Emitter, tiles: Sequence[ProductTile], count: Expr) -> Iterator[TileLoop]:
+    """All tiles of `count` rows, the most rows first. The first kind that there is asks for the next panel.
+
+    A whole tile is moved back to the last rows where more of them are left than the next smaller tile has.
+    """
+    none, begin = tirx.const(0, "int32"), tirx.const(0, "int32")
+    for tile, smaller in zip(tiles, [*(tile.rows for tile in tiles[1:]), 0], strict=True):
+        left = tirx.max(count - begin, 0)
+        rounded = (left + tile.rows - 1 - min(smaller, tile.rows - 1)) // tile.rows
+        number = emitter.hidden(tirx.Select(count >= tile.rows, rounded, none))
+        begin = yield from _asking_first(tile, begin, number, tile is tiles[0])
+
+
+def _asking_first(tile: ProductTile, begin: Expr, number: Expr, is_largest: bool) -> Generator[TileLoop, None, Expr]:
+    """So many tiles of a kind from row `begin` on: those that ask for the next panel, then the others. The row behind
+    them."""
+    left = number
+    if tile.knobs["next_panel"] == 1:
+        asked: Expr = tirx.const(0, "int32")
+        steps = ASKING if is_largest else ASKING[:1]
+        for asking, beyond in zip(steps, [*steps[1:], NO_LIMIT], strict=True):
+            fits = tirx.all(begin == 0, number >= asking, number < beyond)
+            some = builder.bind(tirx.Select(fits, tirx.const(asking, "int32"), tirx.const(0, "int32")))
+            yield TileLoop(tile, begin, some, asking)
+            asked = asked + some
+        left, begin = builder.bind(number - asked), builder.bind(begin + asked * tile.rows)
+    yield TileLoop(tile, begin, left, 0)
+    return builder.bind(begin + left * tile.rows)
+
+
+class RowsEmitter(ContractionEmitter):
+    """Emits one tile of a product, number `place` of its loop."""
+
+    def __init__(self, scope: Scope, tile: ProductTile, place: Expr, asking: int) -> None:
+        super().__init__(scope, tile.nest, tile.form, tile.knobs)
+        self.place, self.asking = place, asking
+
+    def share(self, task: TileTask, run: Run, start: Expr) -> PrefetchShare | None:
+        """See ContractionEmitter."""
+        if not self.asking:
+            return None
+        return PrefetchShare(self.place, self.asking, self.block * self.panel_lanes, self.block, always=True)

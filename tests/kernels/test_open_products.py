@@ -1,0 +1,146 @@
+"""Products over an open number of rows: panels of weights outside, tiles of rows inside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import onnx.parser
+import pytest
+import tvm_ffi
+from onnx import numpy_helper
+from tvm import tirx
+from tvm_ffi import structural_walk
+
+from autofuse.backend.compile.host_cpu import local_device
+from autofuse.backend.compile.jit import JitKernel, tensor
+from autofuse.backend.library.threads import configure_threads, usable_threads
+from autofuse.device.target import Target
+from autofuse.graph.loading.load import from_model
+from autofuse.graph.transform.open_sizes.open_graph import OpenGraph, open_graph
+from autofuse.kernels.build import Kernel
+from autofuse.kernels.open_sizes.open_products import product_tiles
+from autofuse.kernels.open_sizes.open_rows import TILES, Tile, open_kernel
+from tests.kernels.test_open_rows import bound, rows_of
+
+DEPTH, GUARD_ROWS = 40, 16
+AVX512 = Target("x86-64-v4", 16, 32, 2, 49152, 2 << 20)
+SHORT: dict[str, int | str] = {"contraction.vectors": 1, "contraction.pixels": 6}
+"""A tile of the first kind has 6 of the 16 rows."""
+ASKING = {**SHORT, "contraction.next_panel": 1}
+SIZES = (*range(1, 36), 64, 100)
+
+
+def product(columns: int) -> OpenGraph:
+    """A product of rows with a bias and what is done to each element."""
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 9, opset_import: ["" : 18]>
+        g (float[n, {DEPTH}] x) => (float[n, {columns}] y) {{
+          p = MatMul (x, w)
+          s = Add (p, b)
+          y = Relu (s)
+        }}"""
+    )
+    for name, array in constants(columns).items():
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    first, second = (from_model(model, "rows", {"x": (size, DEPTH)}) for size in (19, 23))
+    return open_graph("n", 19, first, 23, second)
+
+
+def constants(columns: int) -> dict[str, Any]:
+    generator = np.random.default_rng(columns)
+    shapes = {"w": (DEPTH, columns), "b": (columns,)}
+    return {name: generator.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def made(opened: OpenGraph, schedule: dict[str, int | str], target: Target, threads: int = 1) -> Kernel:
+    tiles = [Tile(rows, bound(opened, rows).workload, schedule) for rows in TILES]
+    return open_kernel(tiles, rows_of(opened, bound(opened, 1)), target, threads=threads)
+
+
+def call(jit: JitKernel, x: Any, packed: Sequence[Any], columns: int) -> Any:
+    """The result, with rows behind it that no kernel may touch."""
+    whole = tensor(np.full((len(x) + GUARD_ROWS, columns), np.nan, np.float32))
+    view = np.from_dlpack(whole)
+    jit(tensor(x), *map(tensor, packed), tvm_ffi.from_dlpack(view[: len(x)]))
+    assert np.isnan(view[len(x) :]).all()
+    return view[: len(x)]
+
+
+@pytest.mark.parametrize("columns", [5, 32, 100])
+@pytest.mark.parametrize("schedule", [{}, SHORT, ASKING], ids=["default", "short", "asking"])
+def test_any_number_of_rows_is_right_and_nothing_behind_them_is_written(
+    columns: int, schedule: dict[str, int | str]
+) -> None:
+    """Each panel meets whole tiles, one that is moved back, tiles of the next kind, single rows; the last panel may be
+    narrower."""
+    target, own = local_device().target(), constants(columns)
+    kernel = made(product(columns), schedule, target)
+    given = [own[name] for name in bound(product(columns), 1).constants]
+    packed = kernel.pack([given] * len(TILES))
+    jit, generator = JitKernel(kernel.function, target), np.random.default_rng(1)
+    for rows in SIZES:
+        x = generator.standard_normal((rows, DEPTH)).astype(np.float32)
+        wanted = np.maximum(x @ own["w"] + own["b"], 0)
+        np.testing.assert_allclose(call(jit, x, packed, columns), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_threads_that_share_panels_give_the_same_bits() -> None:
+    target, own = local_device().target(), constants(128)
+    kernels = [made(product(128), ASKING, target, threads) for threads in (1, 2)]
+    packed = kernels[0].pack([[own[name] for name in bound(product(128), 1).constants]] * len(TILES))
+    alone, shared = (JitKernel(kernel.function, target) for kernel in kernels)
+    x = np.random.default_rng(2).standard_normal((37, DEPTH)).astype(np.float32)
+
+    def run() -> Any:
+        configure_threads(min(2, usable_threads()))
+        return call(shared, x, packed, 128)
+
+    with ThreadPoolExecutor(1) as one:
+        np.testing.assert_array_equal(one.submit(run).result(), call(alone, x, packed, 128))
+
+
+def test_the_rows_are_counted_inside_the_loop_over_panels() -> None:
+    """So each panel is read from memory once a call."""
+    outer = loops(made(product(128), SHORT, AVX512).function.body, tirx.ForKind.PARALLEL)
+    assert [int(loop.extent) for loop in outer] == [128 // 16]
+    counted = [loop for loop in loops(outer[0].body, tirx.ForKind.SERIAL) if not isinstance(loop.extent, tirx.IntImm)]
+    assert len(counted) == 4
+    assert not loops(outer[0].body, tirx.ForKind.PARALLEL)
+
+
+@pytest.mark.parametrize(("schedule", "asking"), [(SHORT, 0), (ASKING, 3 + 1 + 1 + 1)])
+def test_the_first_tiles_ask_for_the_next_panel_where_they_are_told_to(
+    schedule: dict[str, int | str], asking: int
+) -> None:
+    """Of 1, 2 or 4 tiles each a share, in loops of their own; of the smaller kinds the first tile, if it is the first
+    of all."""
+    body = made(product(128), schedule, AVX512).function.body
+    counted = [loop for loop in loops(body, tirx.ForKind.SERIAL) if not isinstance(loop.extent, tirx.IntImm)]
+    assert sum("prefetch" in str(loop.body) for loop in counted) == asking
+
+
+@pytest.mark.parametrize(
+    ("columns", "schedules", "threads"),
+    [
+        (128, [{**SHORT, "contraction.split_k": 2}] * 3, 1),
+        (128, [SHORT, SHORT, {"contraction.vectors": 2}], 1),
+        (48, [SHORT] * 3, 2),
+        (128, [{**SHORT, "contraction.algorithm": "dot"}] * 3, 1),
+    ],
+    ids=["parts of sums", "weights packed apart", "three panels for two threads", "lanes over the depth"],
+)
+def test_other_products_are_computed_tile_by_tile(
+    columns: int, schedules: list[dict[str, int | str]], threads: int
+) -> None:
+    opened = product(columns)
+    tiles = [(rows, bound(opened, rows).workload, one) for rows, one in zip(TILES, schedules, strict=True)]
+    assert product_tiles(tiles, AVX512, threads) is None
+
+
+def loops(statement: Any, kind: Any) -> list[Any]:
+    found: list[Any] = []
+    structural_walk(statement, (tirx.For, lambda loop: found.append(loop) if loop.kind == kind else None))
+    return found
