@@ -38,6 +38,7 @@ from autofuse.search.progress import (
     TuneResult,
 )
 from autofuse.segments.report import PartReport, RestReport
+from autofuse.torch_backend.cache import CacheReport
 from autofuse.views.inspect import GraphSummary
 from autofuse.views.one_plan import Explanation, PlanDifference, PlanExport, ShownPlan
 from autofuse.views.parts import PartsDifference, PartsExplanation, PartsExport, PartsSummary, ShownParts
@@ -45,11 +46,12 @@ from autofuse.views.report.reports import Comparison, Report
 from autofuse.views.run_status import RunStatus
 
 __all__ = [
-    "AskedQuestions", "BenchReport", "Certificate", "Check", "CheckedLibrary", "ChoiceDecision", "Comparison",
-    "CompileReport", "CompositionReport", "ContractionReport", "DatabaseMerge", "EdgeReason", "Explanation", "Forecast",
-    "ForecastChanges", "GraphSummary", "GroupTime", "JobInfo", "JobOutcome", "Judgement", "Library", "MergeReport",
-    "MixReport", "MoreTime", "OpenQuestions", "PartReport", "PartsDifference", "PartsExplanation", "PartsExport",
-    "PartsForecast", "PartsFront", "PartsSummary", "PlanDifference", "PlanExport", "PlanTime", "Point", "Progress",
-    "Quantized", "Report", "RestReport", "Revalidated", "RivalReport", "RunOutput", "RunReport", "RunStatus", "Serving",
-    "ShownParts", "ShownPlan", "SizesReport", "Stopping", "TaskInfo", "TriedSet", "TuneResult", "Waterfall", "WhoRuns",
+    "AskedQuestions", "BenchReport", "CacheReport", "Certificate", "Check", "CheckedLibrary", "ChoiceDecision",
+    "Comparison", "CompileReport", "CompositionReport", "ContractionReport", "DatabaseMerge", "EdgeReason",
+    "Explanation", "Forecast", "ForecastChanges", "GraphSummary", "GroupTime", "JobInfo", "JobOutcome", "Judgement",
+    "Library", "MergeReport", "MixReport", "MoreTime", "OpenQuestions", "PartReport", "PartsDifference",
+    "PartsExplanation", "PartsExport", "PartsForecast", "PartsFront", "PartsSummary", "PlanDifference",
+    "PlanExport", "PlanTime", "Point", "Progress", "Quantized", "Report", "RestReport", "Revalidated",
+    "RivalReport", "RunOutput", "RunReport", "RunStatus", "Serving", "ShownParts", "ShownPlan", "SizesReport",
+    "Stopping", "TaskInfo", "TriedSet", "TuneResult", "Waterfall", "WhoRuns",
 ]  # fmt: skip

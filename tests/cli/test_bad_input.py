@@ -20,6 +20,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
+from autofuse.backend.container.container import ORT_MODEL
 from autofuse.backend.library import library
 from autofuse.cli.main import app
 from autofuse.database.database import open_database
@@ -351,6 +352,14 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return (folder / "model.so").read_bytes()
 
 
+def ort_model() -> bytes:
+    """A model that says of itself what those of `--format ort` say."""
+    model = onnx.helper.make_model(onnx.helper.make_graph([], "net", [], []))
+    onnx.helper.set_model_props(model, {ORT_MODEL: "0.1.0"})
+    data: bytes = model.SerializeToString()
+    return data
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -360,9 +369,10 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> bytes:
         (lambda data: data[:-200] + bytes([data[-200] ^ 255]) + data[-199:], "the library is damaged"),
         (lambda data: Path(sys.modules["_ctypes"].__file__ or "").read_bytes(), "not a library that autofuse wrote"),
         (lambda data: b"", "not a library that autofuse wrote"),
+        (lambda data: ort_model(), "a model that ONNX Runtime runs with the provider beside it"),
         (None, "No such file"),
     ],
-    ids=["cut", "half", "code", "description", "foreign", "empty", "missing"],
+    ids=["cut", "half", "code", "description", "foreign", "empty", "ort", "missing"],
 )
 def test_a_library_that_is_damaged_or_foreign(
     change: Callable[[bytes], bytes] | None, words: str, compiled: bytes, folder: Path, database: Path

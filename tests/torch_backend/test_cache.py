@@ -146,6 +146,7 @@ def test_the_verbs_show_and_clear_it(tmp_path: Path, library: Path, monkeypatch:
     assert (found.libraries, found.removed, found.bytes > 1000) == (1, 0, True)
     shown = CliRunner().invoke(app, ["cache", "info"])
     assert shown.exit_code == 0 and str(default_folder()) in shown.stdout.replace("\n", "")
+    assert "1, " in shown.stdout and "as machine code" in shown.stdout and "removed" not in shown.stdout
     cleared = CliRunner().invoke(app, ["cache", "clear", "--format", "json"])
     assert cleared.exit_code == 0 and '"removed": 1' in cleared.stdout
     assert autofuse.cache_info().libraries == autofuse.cache_clear().removed == 0

@@ -28,7 +28,7 @@ from autofuse.backend.container.elf import image_problem
 from autofuse.backend.container.metadata import Metadata, TensorSpec
 from autofuse.backend.container.table import table_text, table_texts
 from autofuse.errors import InputError
-from autofuse.values.outputs import Kind, output_file
+from autofuse.values.outputs import Kind, has_metadata, output_file
 from autofuse.values.signatures import PUBLIC_BYTES, SIGNATURE_BYTES, Signature, require_signature, sign
 
 MAGIC = b"AUTOFUS2"
@@ -108,6 +108,8 @@ def is_library(path: Path) -> bool:
 
 
 LIBRARY = Kind("a library of autofuse", is_library)
+ORT_MODEL = "autofuse.version"
+"""The key among the metadata of a model for ONNX Runtime under which stands the version of autofuse that wrote it."""
 
 
 def read_sections(file: BinaryIO, path: Path, trust: Sequence[Path] = ()) -> tuple[Sections, Metadata]:
@@ -132,6 +134,11 @@ def read_sections(file: BinaryIO, path: Path, trust: Sequence[Path] = ()) -> tup
         raise InputError(
             f"{path}: a free-standing library, which programs link; Python loads what `autofuse compile` writes "
             "without --format c"
+        )
+    if has_metadata(path, ORT_MODEL):
+        raise InputError(
+            f"{path}: a model that ONNX Runtime runs with the provider beside it; Python loads what `autofuse compile` "
+            "writes without --format ort"
         )
     raise InputError(f"{path}: not a library that autofuse wrote, or cut off; make it with `autofuse compile`")
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from autofuse.cli.options import OutputFormat, Trust
 from autofuse.cli.screens.next_steps import after_library_check, after_new_key
 from autofuse.cli.screens.render import describe, show
+from autofuse.values.arguments import size
+
+if TYPE_CHECKING:
+    from autofuse.api.results import CacheReport
 
 key_verbs = typer.Typer(
     help="Keys that sign libraries and exports (--sign), and whom to --trust.", no_args_is_help=True
@@ -82,7 +86,7 @@ def info(form: OutputFormat = "text") -> None:
     from autofuse import api
 
     found = api.cache_info()
-    show(found, form, describe(found))
+    show(found, form, describe(_kept(found)))
 
 
 @cache_verbs.command("clear")
@@ -91,4 +95,13 @@ def clear(form: OutputFormat = "text") -> None:
     from autofuse import api
 
     found = api.cache_clear()
-    show(found, form, describe(found))
+    show(found, form, describe({**_kept(found), "removed": found.removed}))
+
+
+def _kept(found: CacheReport) -> dict[str, str]:
+    """What the cache holds, for people."""
+    return {
+        "folder": found.folder,
+        "libraries": f"{found.libraries}, {size(found.bytes)}",
+        "kernels": f"{found.objects} as machine code, {size(found.object_bytes)}",
+    }

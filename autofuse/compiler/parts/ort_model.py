@@ -10,6 +10,7 @@ from typing import Any
 
 from autofuse import __version__
 from autofuse.backend.compile.assemble import Assembly
+from autofuse.backend.container.container import ORT_MODEL
 from autofuse.backend.container.metadata import Metadata, Program
 from autofuse.backend.epcontext.payload import MAGIC, Payload, write_payload
 from autofuse.compiler.parts.bodies import Attributes, composed, context_attributes, context_node
@@ -26,10 +27,8 @@ from autofuse.values.scratch import scratch_folder
 SUFFIX, PAYLOAD_SUFFIX = ".onnx", ".segments"
 MOST_EMBEDDED_BYTES = 1 << 30
 """A payload that is larger lies beside the model: an ONNX file ends at 2 GB."""
-_VERSION = "autofuse.version"
-"""A key of the model's metadata."""
-_NOTES = {_VERSION: __version__}
-MODEL = Kind("a model that autofuse compiled", lambda path: has_metadata(path, _VERSION))
+_NOTES = {ORT_MODEL: __version__}
+MODEL = Kind("a model that autofuse compiled", lambda path: has_metadata(path, ORT_MODEL))
 PAYLOAD = Kind("the code of a model that autofuse compiled", lambda path: has_mark(path, MAGIC, len(MAGIC)))
 
 
