@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from autofuse.device.rates import CoreRates
 from autofuse.device.target import Target
 from autofuse.environment.space import load_space
 from autofuse.kernels.build import build_kernel
+from autofuse.kernels.families.contraction.guesses import tiles
 from autofuse.kernels.schedule.guesses import first_schedules
 from autofuse.kernels.schedule.knobs import open_knobs
 from tests.kernels.conftest import Bench, Small, parsed, real
@@ -336,3 +339,17 @@ def test_few_channels_are_shared_by_rows(bench: Bench, channels: int, rows: int)
     block = "c16" if channels % 16 == 0 else "c8"
     assert schedules(bench, small, 2, {"x": block, "y": block}).get("windowed.rows_per_task", 0) == rows
     assert schedules(bench, small, 1, {"x": block, "y": block}).get("windowed.rows_per_task", 0) == 0
+
+
+def test_tasks_of_tiles_are_looked_at_once_whatever_their_pixels(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is most of what first guesses take."""
+    asked, looked_at = [], tiles._evenness
+
+    def noted(case: Any, form: Any, guess: dict[str, int | str], columns: int) -> float:
+        asked.append(tuple(guess.get(name) for name in (tiles.VECTORS, tiles.PIXEL_ROWS, tiles.ROWS, tiles.PANELS)))
+        return looked_at(case, form, guess, columns)
+
+    monkeypatch.setattr(tiles, "_evenness", noted)
+    small = Small(parsed("y = Conv (x, w)"), {"x": real(1, 64, 14, 14)}, ["y"], {"w": real(256, 64, 1, 1)})
+    schedules(bench, small, 2, {"x": "c16", "y": "c16"})
+    assert len(asked) == len(set(asked)) > 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from autofuse.kernels.tir.emit import Emitter, Expr, Index, larger, smaller
 
@@ -14,6 +14,8 @@ UNROLLED = 64
 of 128 taps at 13 tiles it had 57,000 lines."""
 MIN_TASK_ELEMENTS = 4096
 """Elements that a task of a thread has at least, where there are so many: fewer take less time than its start."""
+MANY = 1 << 16
+"""Divisors that are remembered: first guesses ask for the same ones hundreds of times."""
 SEARCHED = 1 << 20
 """Outputs among which those that read nothing but padding are looked for one by one."""
 
@@ -276,6 +278,7 @@ def vector_spans(total: int, lanes: int, beside: int = 1) -> Iterator[tuple[int,
     return spans(total, widest, total % widest // lanes * lanes, total % lanes)
 
 
+@lru_cache(MANY)
 def divisor_near(total: int, wanted: int) -> int:
     """The divisor of `total` nearest to `wanted` (0 or less: `total`); the smaller one of two."""
     if wanted <= 0 or wanted >= total:

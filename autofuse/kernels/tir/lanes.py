@@ -20,6 +20,8 @@ from tvm_ffi import VisitInterrupt, structural_walk
 GUARD = "prim.if_then_else"
 VECTORIZED = frozenset({"tirx.reinterpret"})
 """Calls that TVM vectorizes though it does not mark them so."""
+_KNOWN: dict[type[object], tuple[str, ...]] = {}
+"""See `_fields`: of kinds that were met. Asking each object what it is takes ten times as long."""
 
 
 def must_stay_scalar(loop: Any) -> bool:
@@ -68,17 +70,26 @@ def _is_vectorized(call: Any, varying: list[Any]) -> bool:
 
 
 def _operands(expression: Any) -> tuple[Any, ...]:
-    if isinstance(expression, Call):
-        return tuple(expression.args)
-    if isinstance(expression, TensorLoad):
-        return tuple(expression.indices)
-    if isinstance(expression, tirx.Select):
-        return (expression.condition, expression.true_value, expression.false_value)
-    if isinstance(expression, tirx.Cast):
-        return (expression.value,)
-    if isinstance(expression, tirx.Let):
-        return (expression.value, expression.body)
-    return tuple(getattr(expression, name) for name in ("a", "b") if hasattr(expression, name))
+    kind = type(expression)
+    if kind not in _KNOWN:
+        _KNOWN[kind] = _fields(kind)
+    names = _KNOWN[kind]
+    if names in (("args",), ("indices",)):
+        return tuple(getattr(expression, names[0]))
+    return tuple(getattr(expression, name) for name in names)
+
+
+def _fields(kind: type[object]) -> tuple[str, ...]:
+    """Fields of a kind of expression that hold its operands."""
+    known = (
+        (Call, ("args",)),
+        (TensorLoad, ("indices",)),
+        (tirx.Select, ("condition", "true_value", "false_value")),
+        (tirx.Cast, ("value",)),
+        (tirx.Let, ("value", "body")),
+    )
+    default = tuple(name for name in ("a", "b") if hasattr(kind, name))
+    return next((names for one, names in known if issubclass(kind, one)), default)
 
 
 def _within(expression: Any) -> Iterator[Any]:

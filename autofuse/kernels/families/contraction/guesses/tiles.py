@@ -70,7 +70,7 @@ def busiest_tiles(case: Case, form: Contraction) -> list[Guess]:
     columns = -(-form.columns // target.lanes)
     short = 0 < case.workload.values[form.x].block < target.lanes
     streams = _streams(case, form)
-    found = []
+    found, known = [], dict[tuple[int, int], float]()
     for vectors, pixels in product(knobs.get(VECTORS, (1,)), knobs.get(PIXELS, (longest_row(form.windows),))):
         tile: Guess = {VECTORS: vectors, PIXELS: pixels}
         v = min(int(vectors), columns)
@@ -84,7 +84,9 @@ def busiest_tiles(case: Case, form: Contraction) -> list[Guess]:
             p = min(int(pixels), rows)
             long = rows / -(-rows // p)
             loads = 1 / wide + (1 if near else FARTHER) / long if wide * long >= ENOUGH else float("inf")
-            busy = min(wide * long, ENOUGH) * _evenness(case, form, tile | cut, columns)
+            if (v, number) not in known:  # tiles of other pixels have the same tasks
+                known[v, number] = _evenness(case, form, tile | cut, columns)
+            busy = min(wide * long, ENOUGH) * known[v, number]
             late = streams and -(-rows // p) < FEWEST_STEPS * v
             ways.append((late, -busy, loads, -v if few else v, p, number, tile | cut))
         found.append(min(ways, key=lambda entry: entry[:6]))
