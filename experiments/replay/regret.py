@@ -6,7 +6,8 @@ oracles; nothing is measured.
 Judges are the fixed rules as they are compiled where nothing was measured, and what `tune` has found after so many
 seconds of recorded measurements. regret@1: time of the plan taken, with the schedules taken, over the best that the
 oracle knows, minus 1. A decision is a part of the network that a plan groups otherwise than our rule; it does harm
-where it is more than 2 % slower, both sides with their best schedules.
+where it is more than 2 % slower, both sides with their best schedules. None is counted about a kernel of which nothing
+that the search asked was recorded: it knew of no other side.
 """
 
 from __future__ import annotations
@@ -74,19 +75,22 @@ def judged(oracle: Oracle, budgets: Sequence[str]) -> Iterator[Row]:
                 continue  # TVM may be unable to say how it would fuse
             yield _row(oracle, known, name, (default, plan), (known.rule_us(plan), best_us))
         for budget in budgets:
-            plan, us = searched(oracle, parse_duration(budget), best_us)
+            plan, us, unseen = searched(oracle, parse_duration(budget), best_us)
             known.admit(plan)
-            yield _row(oracle, known, f"tune, {budget}", (default, plan), (us, best_us))
+            yield _row(oracle, known, f"tune, {budget}", (default, plan), (us, best_us), unseen)
 
 
-def searched(oracle: Oracle, seconds: float, best_us: float) -> tuple[FusionPlan, float | None]:
-    """The plan that `tune` would go into its finals with after so many seconds, and its time as far as it knows."""
+def searched(oracle: Oracle, seconds: float, best_us: float) -> tuple[FusionPlan, float | None, frozenset[str]]:
+    """The plan that `tune` would go into its finals with after so many seconds, its time as far as it knows, and the
+    workloads of which it asked only what was not recorded."""
     with opened(oracle, QUESTIONS, None) as (search, runner):
         search.lab.tell = Watch(search, runner, best_us)
         QUESTIONS.run(search, Budget(seconds, clock=runner.clock))
         compose(search, Budget(), measure=False)
         leading = search.standing.leading() or search.standing.baselines[RULE]
-        return leading, search.evidence.composed_us(leading)
+        searches = search.evidence.searches
+        unseen = frozenset(key for key, _ in runner.strangers if key in searches and searches[key].best_us is None)
+        return leading, search.evidence.composed_us(leading), unseen
 
 
 def _row(
@@ -95,22 +99,29 @@ def _row(
     judge: str,
     plans: tuple[FusionPlan, FusionPlan],
     times: tuple[float | None, float],
+    unseen: frozenset[str] = frozenset(),
 ) -> Row:
     """`plans`: our rule's and the judge's; `times`: of the judge's as it is compiled, and of the best."""
     us, best_us = times
     plan_us = known.composed_us(plans[1])
-    gains = decisions(known, *plans)
+    gains = decisions(known, *plans, unseen)
     regret, alone = (None if one is None else one / best_us - 1.0 for one in (us, plan_us))
     harmful = sum(gain < -NOTICED for gain in gains)
     return Row(oracle.network, oracle.where.target.mcpu, judge, regret, alone, len(gains), harmful)
 
 
-def decisions(known: SearchEvidence, ruled: FusionPlan, taken: FusionPlan) -> list[float]:
-    """What each part saves, of its time, that `taken` groups otherwise than `ruled`; none where a kernel of them was
-    not recorded."""
+def decisions(
+    known: SearchEvidence, ruled: FusionPlan, taken: FusionPlan, unseen: frozenset[str] = frozenset()
+) -> list[float]:
+    """What each part saves, of its time, that `taken` groups otherwise than `ruled`; none where a kernel of the plans
+    was not recorded, and none of a part with a kernel that was `unseen`."""
     if known.composed_us(ruled) is None or known.composed_us(taken) is None:
         return []
-    regions = changes_between(known, ruled, taken, at_best)
+    regions = [
+        one
+        for one in changes_between(known, ruled, taken, at_best)
+        if unseen.isdisjoint(kernel.key for kernel in (*one.before, *one.after))
+    ]
     return [one.saved_us / before_us for one in regions if (before_us := sum(kernel.us for kernel in one.before))]
 
 

@@ -30,7 +30,7 @@ from experiments.replay.first_schedules import Case, cases, choice
 from experiments.replay.floor import floor
 from experiments.replay.policies import POLICIES, Policy
 from experiments.replay.recorded import Oracle, read_oracles
-from experiments.replay.regret import RULE, judged
+from experiments.replay.regret import RULE, decisions, judged
 from experiments.replay.regret import text as regret_text
 from experiments.replay.run import CLOSE, best_us, everything, evidence_of, replay
 from experiments.replay.table import BASE, Row, markdown, means_of
@@ -120,6 +120,16 @@ def test_the_plan_of_a_search_is_held_to_the_best_and_its_decisions_to_our_rules
     assert long.regret < 1e-9 <= short.regret + 1e-9, "it asked for everything"
     told = regret_text(list(rows.values()))
     assert f"| {RULE} | 1 |" in told and "tune, 10h:" in told and "wanted: 8%" in told
+
+
+def test_no_decision_is_counted_about_a_kernel_that_the_search_could_not_see(oracle: Oracle, tmp_path: Path) -> None:
+    with open_database(tmp_path / "known.db") as base:
+        known = everything(oracle, base)
+        ruled, bare = named_plan(oracle.graph, RULE), named_plan(oracle.graph, "none")
+        every = decisions(known, ruled, bare)
+        fused = next(search.key for search in known.of(ruled) if len(search.bound.workload.operators) > 1)
+        seen = decisions(known, ruled, bare, frozenset({fused}))
+    assert len(seen) < len(every)
 
 
 def test_expectations_are_held_to_what_the_oracle_says(oracle: Oracle, tmp_path: Path) -> None:

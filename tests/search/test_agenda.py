@@ -89,6 +89,15 @@ def test_what_is_owed_is_asked_before_the_search_ends() -> None:
     assert chosen(Agenda(), question("plans", 0.01), owed, left_s=1.0) == "fixed plans"
 
 
+def test_a_closing_question_waits_until_only_its_time_and_that_of_one_other_is_left() -> None:
+    closing = Question("equal care", 5.0, 4.0, lambda _budget: None, closing=True)
+    other = question("plans", 1.0, 2.0)
+    assert chosen(Agenda(), closing, other, left_s=100.0) == "plans"
+    assert chosen(Agenda(), closing, other, left_s=6.0) == "equal care"
+    assert chosen(Agenda(), closing, left_s=100.0) == "equal care", "nothing else is left to ask"
+    assert chosen(Agenda(), closing, question("plans", 1e-6), left_s=10.0) == "equal care"
+
+
 @given(st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 1e6)), max_size=30), st.floats(1e-3, 1e6))
 def test_a_correction_stays_in_its_bounds_whatever_was_promised_and_paid(
     answers: list[tuple[float, float]], plan_us: float

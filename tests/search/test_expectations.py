@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autofuse.search.schedules.expectations import CHANGED, SCHEDULES, chance, saved_by_change, saved_by_schedules
+from autofuse.search.schedules.expectations import (
+    CAUGHT_UP,
+    CHANGED,
+    SCHEDULES,
+    caught_up,
+    chance,
+    saved_by_change,
+    saved_by_schedules,
+)
 
 US = st.floats(0.0, 1e7)
 
@@ -30,6 +38,20 @@ def test_who_stands_behind_has_less_of_a_chance_and_never_none(saved_us: float, 
     here = chance(saved_us, behind_us)
     assert 0.0 <= here <= chance(saved_us, behind_us / 2) <= chance(saved_us, 0.0) == saved_us
     assert chance(saved_us, -behind_us) == saved_us
+
+
+@given(US, st.floats(0.01, 1.0), st.floats(0.0, 1.0))
+def test_a_side_behind_saves_half_of_what_it_would_save_if_it_stood_level(
+    side_us: float, part: float, behind: float
+) -> None:
+    """The lag says little: a schedule that is five times as slow is a bad one, and the next one may be good."""
+    saved_us = part * side_us
+    assert caught_up(saved_us, 0.0, side_us) == saved_us
+    here = caught_up(saved_us, behind * side_us, side_us)
+    assert 0.0 <= here <= saved_us
+    if behind:
+        assert here == pytest.approx(CAUGHT_UP * part * (side_us - behind * side_us), abs=1e-9)
+        assert caught_up(saved_us, 2 * side_us, side_us) == 0.0
 
 
 @given(US)

@@ -227,12 +227,16 @@ def test_candidates_go_where_they_are_expected_to_save_most(search: Callable[...
     assert {one.key for one in few} == {heavy.key}, "what promises far less than the first waits for its answer"
 
 
-def test_a_workload_of_a_plan_far_behind_waits(search: Callable[..., WorkloadSearch]) -> None:
+def test_a_workload_of_a_side_far_behind_is_asked_by_what_it_would_be_worth_if_it_stood_level(
+    search: Callable[..., WorkloadSearch],
+) -> None:
     here, behind = (_renamed(search(), number, stride=number + 1) for number in range(2))
     level = {here.key: [Stake(100.0)], behind.key: [Stake(900.0, behind_us=0.0)]}
     assert next_candidates([here, behind], level, 1, 0.0)[0] == [behind]
-    far = {here.key: [Stake(100.0)], behind.key: [Stake(900.0, behind_us=800.0)]}
+    far = {here.key: [Stake(100.0)], behind.key: [Stake(900.0, behind_us=800.0, side_us=900.0)]}
     assert next_candidates([here, behind], far, 1, 0.0)[0] == [here]
+    slow = {here.key: [Stake(100.0)], behind.key: [Stake(900.0, behind_us=600.0, side_us=900.0)]}
+    assert next_candidates([here, behind], slow, 1, 0.0)[0] == [behind], "thrice as slow, and still worth a schedule"
 
 
 def test_of_workloads_with_one_anchor_the_weightiest_is_searched_and_the_others_follow(

@@ -42,7 +42,8 @@ class Question:
     `cost_s`: seconds that it is expected to take. `ask`: measures it, within a budget. `owed`: it is asked before the
     search ends although it gains little, where time is left. `parts`: how many things it asks about. `first`: the
     searches of which it measures a new candidate first, as far as it is known before it is asked. `credit`: the kind
-    whose questions made possible what it gains, if that is not its own.
+    whose questions made possible what it gains, if that is not its own. `closing`: it is asked last, when only the time
+    that it takes is left.
     """
 
     kind: str
@@ -53,6 +54,7 @@ class Question:
     parts: int = 1
     first: Sequence[WorkloadSearch] = ()
     credit: str = ""
+    closing: bool = False
 
     @property
     def rate(self) -> float:
@@ -120,11 +122,15 @@ class Agenda:
 
     def _choice(self, found: Sequence[Question], plan_us: float, left_s: float) -> tuple[Question | None, int]:
         """The question to ask, and the turn that it is asked in."""
+        closing = next((one for one in found if one.closing), None)
+        found = [one for one in found if not one.closing]
         if not found:
-            return None, self.turn
+            return closing, self.turn
         best = max(found, key=lambda one: self.worth(one, plan_us))
+        if closing is not None and left_s <= closing.cost_s + best.cost_s:
+            return closing, self.turn
         if self.worth(best, plan_us) * left_s < WORTHLESS * plan_us:
-            return next((one for one in found if one.owed), None), self.turn
+            return next((one for one in found if one.owed), closing), self.turn
         turn = self.turn + 1
         if turn % EXPLORE_EVERY == 0:
             least = EXPLORED * max(one.rate for one in found)

@@ -39,6 +39,12 @@ DOUBTED_ERROR = 0.02
 """Part of a kernel's time by which a time that is not trusted is wrong on the average, to the harm of the search."""
 LEAST_COMPOSED, COMPOSING_S = 1e-3, 3.0
 """What a composition saves at least, as a part of the best plan's time, and its seconds before the first one."""
+CARE = 3
+"""Schedules that each kernel which the leading plan replaces has had in the end: by further ones hardly any catches up
+with what came for it."""
+CARE_SHARE, CARE_FROM = 0.25, 0.005
+"""Candidates for that, as a part of those that were measured so far, and the part of the plan's time from which on a
+kernel is worth one."""
 EARLY_RACE_S = 4.0
 """Seconds of timing whole networks in turn while the search goes on."""
 EARLY_SHARE = 0.2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from autofuse.environment.named_plans import named_plan
@@ -12,6 +13,7 @@ from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.planner.rewriting import RewritingPlanner, is_exact
 from autofuse.fusion.space import FusionSpace
 from autofuse.graph.key import graph_key
+from autofuse.search.budget.agenda import Question
 from autofuse.search.budget.budget import Budget
 from autofuse.search.budget.time_budget import (
     ASKING_SHARE,
@@ -21,10 +23,12 @@ from autofuse.search.budget.time_budget import (
     NAMING_S,
     UNKNOWN_US,
 )
-from autofuse.search.phases.questions import Search, likely_next, plan_search, questions, try_flips
+from autofuse.search.phases.care import equal_care
+from autofuse.search.phases.questions import Search, plan_search, questions, try_flips
 from autofuse.search.plans.guide import ADVICE_S
 from autofuse.search.progress import SEARCHING_ON
 from autofuse.search.schedules.evidence import failures_of
+from autofuse.search.schedules.schedule_search import WorkloadSearch
 from autofuse.values.names import UNTUNED
 
 PLANS = "plans"
@@ -46,7 +50,7 @@ def search_all(search: Search, budget: Budget, counted: Budget) -> None:
         try_flips(search, plans, plans.flips(1), counted)
     while not counted.spent():
         plan_us = standing.leading_us() or UNKNOWN_US
-        standing.offered = questions(search, counted)
+        standing.offered = offered(search, counted)
         chosen = standing.agenda.choose(standing.offered, plan_us, counted.left())
         if chosen is None:
             break
@@ -55,6 +59,21 @@ def search_all(search: Search, budget: Budget, counted: Budget) -> None:
         standing.agenda.ask(chosen, counted, standing.leading_us)
         standing.offered = [one for one in standing.offered if one is not chosen or one.kind == PLANS]
     standing.asking, search.lab.next_up = "", tuple
+
+
+def offered(search: Search, budget: Budget) -> list[Question]:
+    """Everything that may be asked next."""
+    closing = equal_care(search)
+    return [*questions(search, budget), *([closing] if closing is not None else [])]
+
+
+def likely_next(search: Search, budget: Budget) -> Sequence[WorkloadSearch]:
+    """What the next question will probably measure first, while the one at hand is not answered yet."""
+    if budget.spent():
+        return ()
+    plan_us = search.standing.leading_us() or UNKNOWN_US
+    chosen = search.standing.agenda.likely(offered(search, budget), plan_us, budget.left())
+    return chosen.first if chosen is not None else ()
 
 
 def _enter(search: Search, phase: str) -> None:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -34,13 +34,12 @@ from autofuse.search.budget.time_budget import (
     PLANNING_S,
     PLANS_AT_ONCE,
     RIVAL_SHARE,
-    UNKNOWN_US,
     WRONG_SUMS,
 )
 from autofuse.search.composition.composer import compose_measured
 from autofuse.search.finals.early import EarlyRace
 from autofuse.search.lab.lab import Asked, Lab, asked_text
-from autofuse.search.plans.changes import behind, changes_tried, needed, several, single, weights_of
+from autofuse.search.plans.changes import behind, changes_tried, needed, several, single, us_of, weights_of
 from autofuse.search.plans.changes import chosen as chosen_changes
 from autofuse.search.plans.guide import ASKING_S, Guide
 from autofuse.search.plans.plan_search import Flip, PlanSearch
@@ -75,15 +74,6 @@ def questions(search: Search, budget: Budget) -> list[Question]:
     return [one for one in found if one is not None]
 
 
-def likely_next(search: Search, budget: Budget) -> Sequence[WorkloadSearch]:
-    """What the next question will probably measure first, while the one at hand is not answered yet."""
-    if budget.spent():
-        return ()
-    plan_us = search.standing.leading_us() or UNKNOWN_US
-    chosen = search.standing.agenda.likely(questions(search, budget), plan_us, budget.left())
-    return chosen.first if chosen is not None else ()
-
-
 def _candidate_s(search: Search) -> float:
     return search.lab.candidate_s or FIRST_CANDIDATE_S
 
@@ -110,13 +100,21 @@ def _stakes(search: Search) -> dict[str, list[Stake]]:
     for plan in standing.baselines.values():
         for key, us in evidence.weights(plan).items():
             found.setdefault(key, []).append(Stake(RIVAL_SHARE * us))
-    if standing.plan_search is not None:
-        changes = changes_tried(evidence, standing.plan_search)
-        for change, behind_us in zip(changes, behind(evidence, changes), strict=True):
-            for key, count in change.come.items():
-                us = count * (evidence.searches[key].best_us or 0.0)
-                found.setdefault(key, []).append(Stake(us, behind_us))
+    for key, stake in _stakes_of_changes(evidence, standing.plan_search) if standing.plan_search is not None else ():
+        found.setdefault(key, []).append(stake)
     return found
+
+
+def _stakes_of_changes(evidence: SearchEvidence, plans: PlanSearch) -> Iterator[tuple[str, Stake]]:
+    """What each workload takes in a change that was tried, and in what a change replaces that saves: either may only
+    lack a good schedule."""
+    changes = changes_tried(evidence, plans)
+    for change, behind_us in zip(changes, behind(evidence, changes), strict=True):
+        gone_us, come_us = us_of(evidence, change.gone), us_of(evidence, change.come)
+        for key, count in change.come.items():
+            yield key, Stake(count * (evidence.searches[key].best_us or 0.0), behind_us, come_us)
+        for key, count in change.gone.items() if come_us < gone_us else ():
+            yield key, Stake(count * (evidence.searches[key].best_us or 0.0), gone_us - come_us + behind_us, gone_us)
 
 
 def refine(search: Search, chosen: Sequence[WorkloadSearch], budget: Budget) -> None:

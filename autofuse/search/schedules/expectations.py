@@ -8,8 +8,11 @@ All of them in one place, all in microseconds of the network, each with where it
 - **A changed decision**: it saves `CHANGED` of the time of the kernels that it replaces on the average, whatever its
   tensors are (the bytes that it keeps from memory say little of it: a rank correlation of 0.3), a fold that is undone
   nearly nothing. So changes of the heaviest kernels are asked about first.
-- **What stands behind** another that does the same, like a group whose first schedule was slower than its parts with
-  their best: it must make up for that first, which `chance` says.
+- **A side of a decision that stands behind**, like a group whose first schedule was slower than its parts with their
+  best: a large lag says more of a bad schedule than of a bad decision. On the oracles the second schedule saves half of
+  the time of a side that stands behind by a half or more, and what that is worth does not fall with the lag up to five
+  times the other side's time (`caught_up`).
+- **Several changed decisions** must first make up for what they are known to lose, which `chance` says.
 """
 
 from __future__ import annotations
@@ -24,6 +27,8 @@ UNDONE = 0.005
 """The same of a fold that is undone: what a BatchNormalization costs by itself is hardly ever gained back."""
 LITTLE = ("fold", "whole")
 """Kinds of such changes: a fold that is undone, and what changes the whole graph at once."""
+CAUGHT_UP = 0.5
+"""Part of what a further schedule would save of a side of a decision that stood level which it saves of one behind."""
 PAYS = 0.4
 """Share of the measurements that save anything worth the name: those that do save so much more than the average."""
 
@@ -37,6 +42,14 @@ def saved_by_schedules(tried: int, more: float) -> float:
 def saved_by_change(kind: str, replaced_us: float) -> float:
     """Microseconds that a changed decision of a kind is expected to save of the kernels that it replaces."""
     return (UNDONE if kind in LITTLE else CHANGED) * replaced_us
+
+
+def caught_up(saved_us: float, behind_us: float, side_us: float) -> float:
+    """What is left of a further schedule's expected saving, for a kernel of a side of a decision that takes `side_us`
+    and stands `behind_us` behind the other one: what it would save if both stood level, times `CAUGHT_UP`."""
+    if behind_us <= 0.0:
+        return saved_us
+    return CAUGHT_UP * saved_us * (1.0 - behind_us / side_us) if behind_us < side_us else 0.0
 
 
 def chance(saved_us: float, behind_us: float) -> float:

@@ -6,16 +6,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from autofuse.search.schedules.expectations import chance, saved_by_schedules
+from autofuse.search.schedules.expectations import caught_up, saved_by_schedules
 from autofuse.search.schedules.schedule_search import WorkloadSearch, anchor_key
 
 
 @dataclass(frozen=True)
 class Stake:
-    """What a workload takes in a plan (microseconds), and by how much that plan stands behind the best."""
+    """What a workload takes in a plan (microseconds). In what was tried and stands behind: by how much, and what all
+    kernels of that side of the decision take."""
 
     us: float
     behind_us: float = 0.0
+    side_us: float = 0.0
 
 
 def next_candidates(
@@ -53,7 +55,7 @@ def _next_saving(search: WorkloadSearch, stakes: Sequence[Stake], issued: int) -
     """Microseconds that one more candidate is expected to save, beyond so many that are asked for already."""
     tried = 1 if issued < len(search.suggested) else len(search.tried) + issued
     part = search.expected_part(saved_by_schedules(tried, 1), issued)
-    return max((chance(part * stake.us, stake.behind_us) for stake in stakes), default=0.0)
+    return max((caught_up(part * stake.us, stake.behind_us, stake.side_us) for stake in stakes), default=0.0)
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,8 @@ class Standing:
     that has begun. `agenda`: what the questions so far came to; `asking`: kind of the one at hand; `offered`: those
     that it was chosen from. `idle`: plan trials in a row without a better plan; `exhausted`: there are no others;
     `composed_trials`: how many the last composition knew. `asked_again`: distrusted winners that were measured
-    again. `raced`: keys of the plans that were measured whole while the search went on."""
+    again. `raced`: keys of the plans that were measured whole while the search went on. `decided`: what the
+    leading plan of that key decides otherwise than the default, by the kernels of either side."""
 
     evidence: SearchEvidence
     baselines: dict[str, FusionPlan] = field(default_factory=dict)
@@ -55,6 +56,7 @@ class Standing:
     composed_trials: int = 0
     asked_again: set[tuple[str, str]] = field(default_factory=set)
     raced: set[str] = field(default_factory=set)
+    decided: tuple[str, Sequence[tuple[Sequence[str], Sequence[str]]]] | None = None
 
     def ready(self) -> bool:
         """Whether at least one plan has a time."""
