@@ -8,20 +8,28 @@ from typing import Annotated
 
 import typer
 
+from autofuse.cli.failures import say
 from autofuse.cli.screens.render import Format
 from autofuse.values.arguments import DEFAULT_BUDGET, MOST_SEED, MissPolicy
 
 Model = Annotated[
     Path, typer.Argument(metavar="MODEL", help="An ONNX file.", exists=False, dir_okay=True, show_default=False)
 ]
-Database = Annotated[
-    str | None,
-    typer.Option(
-        "--db",
-        metavar="PATH-or-URL",
-        help="The profiling database: an SQLite file or a database URL. [default: in your data folder]",
-    ),
+_DATABASE = "The profiling database: an SQLite file or a database URL. [default: in your data folder]"
+Database = Annotated[str | None, typer.Option("--db", metavar="PATH-or-URL", help=_DATABASE)]
+
+
+def tell_missing(database: str | None) -> str | None:
+    """Say so where a database that is named, and is only asked, is not there: it may be mistyped."""
+    if database is not None and "://" not in database and not Path(database).exists():
+        say(f"note: --db {database}: no such file; nothing that was measured is used")
+    return database
+
+
+AskedDatabase = Annotated[
+    str | None, typer.Option("--db", metavar="PATH-or-URL", help=_DATABASE, callback=tell_missing)
 ]
+"""Of verbs that record nothing."""
 Threads = Annotated[
     int | None,
     typer.Option(

@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 import autofuse
 from autofuse.cli.main import app
+from autofuse.cli.screens.next_steps import after_bench
 
 
 def call(*arguments: object) -> Result:
@@ -109,3 +110,24 @@ def test_a_dry_run_says_where_everything_would_come_from_and_builds_nothing(mode
 def test_what_is_no_library_is_refused(model: Path) -> None:
     result = call("run", model)
     assert (result.exit_code, str(model) in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("verb", [("compile", "--dry-run"), ("inspect",), ("explain",), ("plan", "show")])
+def test_a_database_that_is_only_asked_and_is_not_there_is_told(
+    verb: tuple[str, ...], model: Path, tmp_path: Path
+) -> None:
+    """It may be mistyped: the answer is the rules', and the reader must know."""
+    name, options = (verb, ()) if verb[0] == "plan" else (verb[:1], verb[1:])
+    done = call(*name, model, *options, "--db", tmp_path / "mistyped.db")
+    assert (done.exit_code, list(tmp_path.iterdir())) == (0, [])
+    assert f"--db {tmp_path / 'mistyped.db'}: no such file" in done.stderr
+    assert "no such file" not in call(*name, model, *options).stderr, "the place by default is empty at first"
+
+
+def test_the_next_command_reads_a_report_only_where_times_were_recorded() -> None:
+    """Without a database bench writes nothing, and `report` would be refused."""
+    commands = {
+        recorded: [str(cell).split()[1] for cell in after_bench(Path("net.onnx"), recorded, {}).columns[1].cells]
+        for recorded in (True, False)
+    }
+    assert commands == {True: ["report", "explain"], False: ["explain"]}

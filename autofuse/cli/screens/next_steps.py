@@ -70,14 +70,12 @@ def after_compiling(model: Path, library: str, untuned: bool, named: Mapping[str
     return _listed([*tune, *run, *bench])
 
 
-def after_bench(model: Path, named: Mapping[str, Any]) -> Table:
-    """What follows a comparison with rivals: why it is so, edge by edge, and the page that has its times now."""
-    return _listed(
-        [
-            ["report", *_database(named), "--html", f"{model.stem}.html"],
-            ["explain", str(model), "--plan", "best", *_there(named)],
-        ]
-    )
+def after_bench(model: Path, recorded: bool, named: Mapping[str, Any]) -> Table:
+    """What follows a comparison with rivals: the page that has its times, where they are `recorded`, and why it is so,
+    edge by edge.
+    """
+    explain = ["explain", str(model), "--plan", "best", *_there(named)]
+    return _listed([["report", *_database(named), "--html", f"{model.stem}.html"], explain] if recorded else [explain])
 
 
 def after_explaining(model: Path, plan: str, named: Mapping[str, Any]) -> Table:

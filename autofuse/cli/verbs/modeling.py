@@ -11,12 +11,12 @@ from rich.text import Text
 
 from autofuse import api
 from autofuse.cli.options import (
+    AskedDatabase,
     Buckets,
     Caches,
     CalledSizes,
     CompileFormats,
     Constants,
-    Database,
     Device,
     Exact,
     LibraryOutput,
@@ -65,7 +65,7 @@ MAX_DECISIONS_SHOWN = 20
 
 def inspect(
     model: Model,
-    database: Database = None,
+    database: AskedDatabase = None,
     threads: Threads = None,
     device: Device = "local",
     shape: Shapes = None,
@@ -153,7 +153,7 @@ def _summary_text(summary: GraphSummary, every_operator: bool) -> Group:
 def compile_(
     model: Model,
     output: LibraryOutput = None,
-    database: Database = None,
+    database: AskedDatabase = None,
     threads: Threads = None,
     device: Device = "local",
     rpc: Rpc = None,
@@ -258,7 +258,7 @@ def bench(
     budget: Annotated[
         str, typer.Option("--budget", metavar="DURATION", help="Time for measuring, such as 30s or 2m.")
     ] = DEFAULT_BENCH_BUDGET,
-    database: Database = None,
+    database: AskedDatabase = None,
     threads: Threads = None,
     device: Device = "local",
     rpc: Rpc = None,
@@ -298,7 +298,7 @@ def bench(
         show(sizes_body(report), form, sizes_text(report))
     else:
         one = cast("BenchReport", report)
-        show(bench_body(one), form, bench_text(one), after_bench(model, named))
+        show(bench_body(one), form, bench_text(one), after_bench(model, one.recorded, named))
 
 
 def bench_body(report: BenchReport) -> dict[str, object]:

@@ -12,7 +12,7 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from autofuse.cli.options import Constants, Database, Device, Model, OutputFormat, Shapes, Threads
+from autofuse.cli.options import AskedDatabase, Constants, Device, Model, OutputFormat, Shapes, Threads
 from autofuse.cli.screens.next_steps import after_diff, after_explaining, after_export, after_front
 from autofuse.cli.screens.parts_view import is_in_parts, of_segments, parts_tables
 from autofuse.cli.screens.render import describe, plain, records, show
@@ -37,7 +37,7 @@ OtherPlan = Annotated[
 def plan_show(
     model: Model,
     plan: PlanName = "default",
-    database: Database = None,
+    database: AskedDatabase = None,
     device: Device = "local",
     threads: Threads = None,
     shape: Shapes = None,
@@ -71,7 +71,7 @@ def plan_diff(
     model: Model,
     first: OtherPlan,
     second: OtherPlan,
-    database: Database = None,
+    database: AskedDatabase = None,
     device: Device = "local",
     threads: Threads = None,
     shape: Shapes = None,
@@ -124,7 +124,7 @@ def plan_export(
     weights: Annotated[
         bool, typer.Option("--weights/--no-weights", help="Keep the weights in an .onnx file, or leave them out.")
     ] = True,
-    database: Database = None,
+    database: AskedDatabase = None,
     device: Device = "local",
     threads: Threads = None,
     shape: Shapes = None,
@@ -152,7 +152,7 @@ def plan_pareto(
     save: Annotated[
         Path | None, typer.Option("--save", metavar="FOLDER", help="Write each plan as a file that --plan reads.")
     ] = None,
-    database: Database = None,
+    database: AskedDatabase = None,
     device: Device = "local",
     threads: Threads = None,
     shape: Shapes = None,
@@ -203,7 +203,7 @@ def explain(
     edge: Annotated[
         str | None, typer.Option("--edge", metavar="OPERATOR[,OPERATOR]", help="Only edges of these operators.")
     ] = None,
-    database: Database = None,
+    database: AskedDatabase = None,
     device: Device = "local",
     threads: Threads = None,
     shape: Shapes = None,

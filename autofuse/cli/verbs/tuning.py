@@ -119,7 +119,7 @@ def quantize(
     ranges: Annotated[
         str, typer.Option("--ranges", metavar="RULE", help="Of the levels: best, min-max or percentile.")
     ] = "best",
-    database: options.Database = None,
+    database: options.AskedDatabase = None,
     device: options.Device = "local",
     threads: options.Threads = None,
     shape: options.Shapes = None,
