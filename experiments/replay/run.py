@@ -154,7 +154,7 @@ def replay(oracle: Oracle, policy: Policy, aim_us: float, model: Path | None) ->
         asked, seconds, strangers = watch.reached or (0, 0.0, len(runner.strangers))
         end = known_us(search.evidence) / aim_us
         return Row(
-            oracle.network, oracle.where.device, policy.name, len(oracle.answers), oracle.cost_s, asked, seconds,
+            oracle.network, oracle.where.target.mcpu, policy.name, len(oracle.answers), oracle.cost_s, asked, seconds,
             strangers, end if isfinite(end) else None,
         )  # fmt: skip
 
@@ -173,7 +173,7 @@ def replayed(oracles: Sequence[Oracle], models: Mapping[str, Path], scratch: Pat
             aim_us = known_us(known)
             asked = floor(known, aim_us, CLOSE)
         yield Row(
-            oracle.network, oracle.where.device, FLOOR, len(oracle.answers), oracle.cost_s, asked, 0.0, 0, 1.0
+            oracle.network, oracle.where.target.mcpu, FLOOR, len(oracle.answers), oracle.cost_s, asked, 0.0, 0, 1.0
         )  # fmt: skip
         for policy in POLICIES:
             if not policy.guided or oracle.network in models:

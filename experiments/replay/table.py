@@ -47,16 +47,19 @@ class Row:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """Candidates until 98 % (and seconds as recorded) of each policy on each oracle, and the mean against the first."""
+    """Candidates until 98 % (and seconds as recorded) of each policy on each oracle; against the first, in the mean of
+    each kind of device.
+    """
     found = {(row.network, row.device, row.policy): row for row in rows}
     lines = head(("network", "kind", "recorded", *NAMES))
     for network, device in dict.fromkeys((row.network, row.device) for row in rows):
         own = [found.get((network, device, name)) for name in NAMES]
         known = next(row for row in own if row is not None)
         lines.append(line([network, device, f"{known.recorded} ({known.recorded_s:.0f} s)", *map(_cell, own)]))
-    means = means_of(rows)
-    shown = [f"{means[name][0]:.2f} ({means[name][1]})" if name in means else "-" for name in NAMES]
-    lines.append(line([f"share of what `{BASE}` needs: geometric mean (oracles)", "", "", *shown]))
+    for device in dict.fromkeys(row.device for row in rows):
+        means = means_of([row for row in rows if row.device == device])
+        shown = [f"{means[name][0]:.2f} ({means[name][1]})" if name in means else "-" for name in NAMES]
+        lines.append(line([f"share of what `{BASE}` needs: geometric mean (oracles)", device, "", *shown]))
     return "\n".join(lines) + "\n"
 
 

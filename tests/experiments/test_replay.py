@@ -195,3 +195,13 @@ def test_the_table_compares_with_the_first_policy() -> None:
     assert means_of(rows)[RANDOM.name] == (pytest.approx((2.0 * 4.0) ** 0.5), 2)
     text = markdown(rows)
     assert "80 (40 s, 2 not recorded)" in text and "never, 1.20" in text
+
+
+def test_the_table_keeps_kinds_of_devices_apart(oracle: Oracle, aim_us: float) -> None:
+    """The same network on two kinds is two lines, and each kind has its own mean."""
+    here = replay(oracle, QUESTIONS, aim_us, None)
+    assert here.device == oracle.where.target.mcpu, "the kind, as two machines are both called local"
+    rows = [replace(here, device=device, policy=BASE, asked=asked) for device, asked in (("zen4", 10), ("zen5", 20))]
+    rows += [replace(row, policy=RANDOM.name, asked=40) for row in rows]
+    means = [row.split("|")[2:] for row in markdown(rows).splitlines() if "geometric mean" in row]
+    assert [(cells[0].strip(), cells[5].strip()) for cells in means] == [("zen4", "4.00 (1)"), ("zen5", "2.00 (1)")]
