@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -20,8 +21,10 @@ Database = Annotated[str | None, typer.Option("--db", metavar="PATH-or-URL", hel
 
 
 def tell_missing(database: str | None) -> str | None:
-    """Say so where a database that is named, and is only asked, is not there: it may be mistyped."""
-    if database is not None and "://" not in database and not Path(database).exists():
+    """Say so at a terminal where a database that is named, and is only asked, is not there: it may be mistyped."""
+    if database is None or database == ":memory:" or "://" in database or not sys.stderr.isatty():
+        return database
+    if not Path(database).exists():
         say(f"note: --db {database}: no such file; nothing that was measured is used")
     return database
 

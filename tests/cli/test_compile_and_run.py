@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -13,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner, Result
 
 import autofuse
+import autofuse.cli.options
 from autofuse.cli.main import app
 from autofuse.cli.screens.next_steps import after_bench
 
@@ -113,15 +116,22 @@ def test_what_is_no_library_is_refused(model: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", [("compile", "--dry-run"), ("inspect",), ("explain",), ("plan", "show")])
-def test_a_database_that_is_only_asked_and_is_not_there_is_told(
-    verb: tuple[str, ...], model: Path, tmp_path: Path
+def test_a_database_that_is_only_asked_and_is_not_there_is_told_at_a_terminal(
+    verb: tuple[str, ...], model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may be mistyped: the answer is the rules', and the reader must know."""
+    """It may be mistyped: the answer is the rules', and the reader must know. What a program reads is as always."""
     name, options = (verb, ()) if verb[0] == "plan" else (verb[:1], verb[1:])
-    done = call(*name, model, *options, "--db", tmp_path / "mistyped.db")
-    assert (done.exit_code, list(tmp_path.iterdir())) == (0, [])
-    assert f"--db {tmp_path / 'mistyped.db'}: no such file" in done.stderr
-    assert "no such file" not in call(*name, model, *options).stderr, "the place by default is empty at first"
+    told: list[str] = []
+    monkeypatch.setattr(autofuse.cli.options, "say", told.append)
+    for is_terminal in (False, True):
+        stream = SimpleNamespace(isatty=partial(bool, is_terminal))
+        monkeypatch.setattr(autofuse.cli.options, "sys", SimpleNamespace(stderr=stream))
+        done = call(*name, model, *options, "--db", tmp_path / "mistyped.db")
+        assert (done.exit_code, list(tmp_path.iterdir())) == (0, [])
+        assert len(told) == is_terminal
+    assert told == [f"note: --db {tmp_path / 'mistyped.db'}: no such file; nothing that was measured is used"]
+    call(*name, model, *options)
+    assert len(told) == 1, "the place by default is empty at first"
 
 
 def test_the_next_command_reads_a_report_only_where_times_were_recorded() -> None:

@@ -131,6 +131,7 @@ def test_bench_prints_the_agreed_object(monkeypatch: pytest.MonkeyPatch) -> None
         autofuse_us=100.0,
         max_rel_error=2e-6,
         kernels=7,
+        recorded=True,
         rivals={
             "onnxruntime": rival,
             "none": replace_namespace(rival, ratio=1.0, ci_lo=0.9, ci_hi=1.1, verdict="no difference"),
@@ -212,6 +213,7 @@ def test_a_rival_that_cannot_run_says_why_and_is_null_in_json(monkeypatch: pytes
         verdict="",
     )
     facts = {"model": "net", "threads": 1, "device": "local", "autofuse_us": 9.0, "max_rel_error": 0.0, "kernels": 1}
+    facts["recorded"] = False
     monkeypatch.setattr(api, "bench", lambda *_a, **_n: SimpleNamespace(**facts, rivals={"tvm": failed}))
     assert "not measured: no converter" in CliRunner().invoke(app, ["bench", "net.onnx"]).stdout
     body = json.loads(CliRunner().invoke(app, ["bench", "net.onnx", "--format", "json"]).stdout)

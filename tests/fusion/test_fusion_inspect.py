@@ -74,7 +74,8 @@ def test_a_plan_is_described_one_line_a_kernel(network: Graph) -> None:
     plan = plan_from(network, {})
     lines = describe(network, plan).splitlines()
     assert len(lines) == 1 + len(plan.groups)
-    assert lines[0].startswith(f"{len(plan.groups)} kernels for {len(network.operators)} operators")
+    kernels = "1 kernel" if len(plan.groups) == 1 else f"{len(plan.groups)} kernels"
+    assert lines[0].startswith(f"{kernels} for {len(network.operators)} operators")
 
 
 def layered(builder: Any, layers: int) -> Graph:
