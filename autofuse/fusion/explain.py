@@ -16,6 +16,7 @@ from autofuse.graph.mapping import MappingType
 from autofuse.graph.model import Graph
 from autofuse.graph.transform.copies import Copy
 from autofuse.rewrite.driver import replay
+from autofuse.values.names import counted
 
 _REMARKS = {
     Relation.THROUGH: "legal, and green in the table; the plan keeps them apart",
@@ -107,9 +108,9 @@ def describe(graph: Graph, plan: FusionPlan, limits: ScheduleLimits = NO_LIMITS)
     """The plan as text: a count, then one line a kernel (operator types, anchor or kind, what it writes)."""
     realised = realise(graph, plan)
     folded = f", {len(plan.folds)} folded" if plan.folds else ""
-    changed = f", {_counted(len(plan.rewrites), 'rewrite')}" if plan.rewrites else ""
+    changed = f", {counted(len(plan.rewrites), 'rewrite')}" if plan.rewrites else ""
     limited = f", {limits.algorithms}" if limits != NO_LIMITS else ""
-    sizes = _counted(len(plan.groups), "kernel"), _counted(len(graph.operators), "operator")
+    sizes = counted(len(plan.groups), "kernel"), counted(len(graph.operators), "operator")
     lines = [f"{' for '.join(sizes)}{changed}{folded}{limited}"]
     width = len(str(len(plan.groups)))
     for number, group in enumerate(plan.groups, 1):
@@ -120,10 +121,6 @@ def describe(graph: Graph, plan: FusionPlan, limits: ScheduleLimits = NO_LIMITS)
         role = f"anchor {', '.join(anchors)}" if anchors else _group_type(realised, group.operators).value
         lines.append(f"{number:>{width}}  {'+'.join(op.op_type for op in operators)} -> {shapes}  ({role})")
     return "\n".join(lines) + "\n"
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _rewritten_away(graph: Graph, plan: FusionPlan) -> tuple[EdgeReason, ...]:

@@ -110,3 +110,8 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
     found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
     return found
+
+
+def counted(count: int, name: str) -> str:
+    """A number of things with their name: "1 kernel", "51 kernels"."""
+    return f"{count} {name}{'' if count == 1 else 's'}"

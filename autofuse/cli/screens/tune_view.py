@@ -12,6 +12,7 @@ from rich.text import Text
 from autofuse.cli.screens.render import beside, records
 from autofuse.cli.screens.waterfall_view import facts, waterfall_text
 from autofuse.values.arguments import format_duration, micros, size
+from autofuse.values.names import counted
 
 if TYPE_CHECKING:
     from autofuse.api.results import AskedQuestions, ChoiceDecision, CompositionReport, PlanTime, TuneResult
@@ -55,7 +56,7 @@ def _tiles(result: TuneResult) -> list[dict[str, object]]:
 
 def _facts(result: TuneResult) -> Iterator[tuple[str, str]]:
     if result.tiles:
-        yield "searched", f"{_counted(len(result.tiles), 'tile')} of {_counted(result.kernels, 'kernel')}"
+        yield "searched", f"{counted(len(result.tiles), 'tile')} of {counted(result.kernels, 'kernel')}"
         tried = f"{result.measured - result.failed} ok, {result.failed} failed, {result.hits} known already"
         yield "candidates", tried
         if result.warning:
@@ -74,7 +75,7 @@ def _facts(result: TuneResult) -> Iterator[tuple[str, str]]:
     yield (
         "candidates",
         f"{result.measured - result.failed} ok, {result.failed} failed, {result.hits} known already; "
-        f"{result.plan_trials} plan{'' if result.plan_trials == 1 else 's'} tried",
+        f"{counted(result.plan_trials, 'plan')} tried",
     )
     if result.questions:
         yield "asked", "; ".join(_asked(one) for one in result.questions)
@@ -97,7 +98,7 @@ def _asked(one: AskedQuestions) -> str:
 
 def _chosen(result: TuneResult) -> str:
     """The plan with its time, its ratio, and what speaks against them."""
-    head = f"plan {result.chosen}, {_counted(result.kernels, 'kernel')}"
+    head = f"plan {result.chosen}, {counted(result.kernels, 'kernel')}"
     time = result.plans.get(result.chosen)
     if time is None or time.median_us is None:
         return f"{head}: not measured whole"
@@ -148,9 +149,4 @@ def _composition(found: CompositionReport) -> str:
 
 
 def _regions(found: CompositionReport) -> str:
-    return beside(found.regions, found.distinct, "of which {} differ", _counted(found.regions, "region"))
-
-
-def _counted(count: int, what: str) -> str:
-    """A number of things: "1 kernel", "51 kernels"."""
-    return f"{count} {what}{'' if count == 1 else 's'}"
+    return beside(found.regions, found.distinct, "of which {} differ", counted(found.regions, "region"))

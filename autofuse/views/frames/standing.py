@@ -12,6 +12,7 @@ from autofuse.database.connection import default_path
 from autofuse.database.job_records import CONFIRM, DONE, FAILED, QUEUED, RUNNING, SEARCH
 from autofuse.environment.alone import ALONE
 from autofuse.values.arguments import Constant, command_line, format_duration
+from autofuse.values.names import counted
 from autofuse.views.run_status import length_s
 
 if TYPE_CHECKING:
@@ -114,20 +115,16 @@ def _did(frames: Mapping[str, pd.DataFrame]) -> str:
     measured, failed = len(frames["measurements"]), len(frames["failures"])
     timed = int((frames["plan_measurements"]["state"] == "ok").sum())
     parts = [
-        f"{_several(measured, 'candidate')} measured ({failed} failed)",
-        f"{_several(len(frames['trials']), 'plan')} tried",
+        f"{counted(measured, 'candidate')} measured ({failed} failed)",
+        f"{counted(len(frames['trials']), 'plan')} tried",
     ]
     if frames["choices"].empty:
-        whole = f"{_several(timed, 'plan')} measured whole" if timed else "no plan measured whole"
+        whole = f"{counted(timed, 'plan')} measured whole" if timed else "no plan measured whole"
         lacking = (
             f"{whole}, none chosen: `compile` has the schedules that were measured, and the plan by the fixed rule"
         )
         return f"{', '.join(parts)}, {lacking}."
-    return f"{', '.join(parts)}, {_several(timed, 'plan')} measured whole, and a plan was chosen."
-
-
-def _several(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    return f"{', '.join(parts)}, {counted(timed, 'plan')} measured whole, and a plan was chosen."
 
 
 def _lasted(info: RunInfo, frames: Mapping[str, pd.DataFrame]) -> str:
