@@ -85,11 +85,31 @@ def test_a_resize_to_the_shape_of_another_tensor_has_the_size_in_its_target() ->
 
 
 def test_a_constant_of_equal_rows_has_as_many_as_there_are() -> None:
-    body = "s = Shape <start = 0, end = 1> (x); t = Concat <axis = 0> (s, six); e = Expand (w, t); y = Add (x, e)"
-    found = opened(body, {"six": [6], "w": W[:1]})
+    body = """s = Shape <start = 0, end = 1> (x); t = Concat <axis = 0> (s, six); e = Expand (w, t)
+              y = Concat <axis = 1> (x, e)"""
+    found = opened(body, {"six": [6], "w": W[:1]}, "float[n, 6] x) => (float[n, 12] y")
     check_rows(found)
-    assert all(array.shape[where.axis] == 4 for name, where in found.axes.items()
-               for array in [found.at(4).constants.get(name)] if array is not None)  # fmt: skip
+    (rows,) = (found.at(4).constants[name] for name in found.axes if name in found.graph.constants)
+    assert rows.shape == (4, 6)
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 9])
+def test_a_mask_that_is_widened_for_a_batch_is_the_same_at_each_size(size: int) -> None:
+    body = """
+      s = Shape <start = 0, end = 1> (x)
+      t = Concat <axis = 0> (s, side, side)
+      wide = Expand (seen, t)
+      mask = Where (wide, zero, low)
+      a = Add (x, mask)
+      b = Softmax <axis = 2> (a)
+      c = Add (b, mask)
+      y = Softmax <axis = 2> (c)
+    """
+    seen = np.tri(200, dtype=bool)[np.newaxis]  # 40,000 of them: of a larger batch they would not be folded
+    weights = {"side": [200], "seen": seen, "zero": np.float32(0), "low": np.float32(-1e9)}
+    graph = graph_at(size, body, weights, "float[n, 200, 200] x) => (float[n, 200, 200] y")
+    assert [operator.op_type for operator in graph.operators] == ["Add", "Softmax", "Add", "Softmax"]
+    assert [array.shape for array in graph.constants.values()] == [(1, 200, 200)]
 
 
 KEPT = {

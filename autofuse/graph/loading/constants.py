@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from onnx.reference import ReferenceEvaluator
 
 from autofuse.graph.loading.draft import Draft
+from autofuse.graph.loading.simplify.broadcasts import sinking
 from autofuse.graph.mapping import names
 from autofuse.graph.model import Operator, Tensor
 from autofuse.graph.nodes import SUPPORTED_DTYPES, make_model
@@ -44,11 +45,13 @@ FOLDABLE = names(
 def fold_constants(draft: Draft) -> bool:
     """Replace operators of known results by constants; True when the draft changed.
 
-    A result that is an output of the graph stays behind an Identity operator of the same name.
+    A result that is an output of the graph stays behind an Identity operator of the same name. An Expand that goes
+    behind its readers is left: its readers are folded before it.
     """
     kept: list[Operator] = []
+    sunk = sinking(draft)
     for operator in draft.operators:
-        results = _results(draft, operator)
+        results = None if sunk.intersection(operator.outputs) else _results(draft, operator)
         if results is None:
             kept.append(operator)
             continue

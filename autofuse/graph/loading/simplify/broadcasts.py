@@ -6,6 +6,7 @@ of them here is a row that broadcasts where it is added.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -82,16 +83,46 @@ def _neutral_to_expand(draft: Draft, operator: Operator) -> Operator:
     return draft.with_input(plain, 1, "shape", draft.tensors[operator.outputs[0]].shape)
 
 
+def sinking(draft: Draft) -> frozenset[str]:
+    """Results of Expand that `simplify_copies` takes behind all who read them: nobody needs them written out.
+
+    Whether one is does not depend on how large it is, so that a model is the same at each open size.
+    """
+    readers = _readers(draft)
+    expands = (op for op in draft.operators if op.op_type == "Expand" and _known(draft, op))
+    return frozenset(op.outputs[0] for op in expands if _sinks(draft, op, readers.get(op.outputs[0], [])))
+
+
+def _sinks(draft: Draft, expand: Operator, readers: Sequence[Operator]) -> bool:
+    source, result = expand.inputs[0], expand.outputs[0]
+    if result in draft.returned or not all(one.op_type in _SINKABLE and _known(draft, one) for one in readers):
+        return False
+    return len(readers) == 1 or all(
+        _without(draft, one, result, source)[1] == draft.tensors[one.outputs[0]].shape for one in readers
+    )
+
+
+def _without(draft: Draft, operator: Operator, result: str, source: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """What `operator` reads, with `source` in the place of the `result` of its Expand, and the shape that it has then."""
+    names = tuple(source if name == result else name for name in operator.inputs)
+    return names, np.broadcast_shapes(*(draft.tensors[name].shape for name in names if name))
+
+
+def _readers(draft: Draft) -> dict[str, list[Operator]]:
+    found: dict[str, list[Operator]] = {}
+    for operator in draft.operators:
+        for name in dict.fromkeys(operator.inputs):
+            found.setdefault(name, []).append(operator)
+    return found
+
+
 def _sink_expands(draft: Draft) -> bool:
     """Add(Expand(x), y)   becomes   Add(x, y), and Exp(Expand(x))   becomes   Expand(Exp(x)).
 
     The first where y alone gives the result its shape; the second where the Expand has no other reader.
     """
     expands = {op.outputs[0]: op for op in draft.operators if op.op_type == "Expand"}
-    readers: dict[str, int] = {}
-    for operator in draft.operators:
-        for name in set(operator.inputs):
-            readers[name] = readers.get(name, 0) + 1
+    readers = _readers(draft)
     result: list[Operator] = []
     sunk: set[str] = set()
     changed = False
@@ -101,13 +132,12 @@ def _sink_expands(draft: Draft) -> bool:
             result.append(operator)
             continue
         expand = expands[source]
-        names = tuple(expand.inputs[0] if name == source else name for name in operator.inputs)
-        shape = np.broadcast_shapes(*(draft.tensors[name].shape for name in names if name))
+        names, shape = _without(draft, operator, source, expand.inputs[0])
         out = draft.tensors[operator.outputs[0]]
         if shape == out.shape:
             result.append(replace(operator, inputs=names))
             changed = True
-        elif readers[source] == 1 and source not in draft.returned:
+        elif len(readers[source]) == 1 and source not in draft.returned:
             narrow = draft.fresh(f"{out.name}/narrow")
             draft.tensors[narrow] = Tensor(narrow, shape, out.dtype)
             result.append(replace(operator, inputs=names, outputs=(narrow,)))
