@@ -103,7 +103,7 @@ def _sinks(draft: Draft, expand: Operator, readers: Sequence[Operator]) -> bool:
 
 
 def _without(draft: Draft, operator: Operator, result: str, source: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """What `operator` reads, with `source` in the place of the `result` of its Expand, and the shape that it has then."""
+    """What `operator` reads, with `source` in place of the `result` of its Expand, and the shape that it has then."""
     names = tuple(source if name == result else name for name in operator.inputs)
     return names, np.broadcast_shapes(*(draft.tensors[name].shape for name in names if name))
 
