@@ -148,14 +148,12 @@ def _bounds_table(ruled: Mapping[bool, _Ruled]) -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the tables; 0 when there was an oracle."""
     parser = new_parser(__doc__)
-    parser.add_argument("networks", nargs="*", metavar="NETWORK", help="which (default: all that were recorded)")
     add_oracles(parser)
     options = parser.parse_args(arguments)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     with open_database(options.db, read_only=True) as base:
-        every = list(read_oracles(base, options.models))
+        oracles = list(read_oracles(base, options.models, options.networks))
         rates = probed(base)
-    oracles = [one for one in every if one.network in options.networks or not options.networks]
     by_number, by_kind = defaultdict[int, list[float]](list), defaultdict[str, list[float]](list)
     ruled = {True: _Ruled(), False: _Ruled()}
     for oracle in oracles:

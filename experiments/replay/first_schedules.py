@@ -24,7 +24,7 @@ from autofuse.learning.features import Machine, facts_of, on_machine
 from autofuse.learning.trees import Growth, grow
 from autofuse.search.schedules.schedule_search import schedule_text
 from experiments.options import new_parser
-from experiments.replay.recorded import Oracle, add_oracles, read_oracles
+from experiments.replay.recorded import Oracle, add_oracles, chosen_oracles
 from experiments.replay.run import SEED, everything
 from experiments.tables import head, line
 
@@ -133,8 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = new_parser(__doc__)
     add_oracles(parser)
     options = parser.parse_args(arguments)
-    with open_database(options.db, read_only=True) as base:
-        every = [case for oracle in read_oracles(base, options.models) for case in cases(oracle)]
+    every = [case for oracle in chosen_oracles(options) for case in cases(oracle)]
     networks = list(dict.fromkeys(case.network for case in every))
     if len(networks) < 2:
         return 1

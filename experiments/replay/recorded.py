@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from argparse import ArgumentParser
-from collections.abc import Iterator, Mapping
+from argparse import ArgumentParser, Namespace
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 
 from autofuse.database.ask.training import networks_of_workloads
-from autofuse.database.database import ProfilingDatabase
+from autofuse.database.database import ProfilingDatabase, open_database
 from autofuse.database.records import FAILURES, MeasuredSchedule
 from autofuse.fusion.plan import FusionPlan
 from autofuse.graph.key import graph_key
@@ -55,19 +55,27 @@ class Oracle:
 
 
 def add_oracles(parser: ArgumentParser) -> None:
-    """The options that say where oracles and their networks lie: `db` and `models`."""
+    """The arguments that say which oracles, and where they and their networks lie: `networks`, `db` and `models`."""
+    parser.add_argument("networks", nargs="*", metavar="NETWORK", help="which (default: all that were recorded)")
     parser.add_argument("--db", type=Path, default=Path("out/oracle/times.db"), help="what was recorded")
     parser.add_argument("--models", type=Path, default=FOLDERS[WRITTEN], help="folder of the ONNX files")
 
 
-def read_oracles(base: ProfilingDatabase, models: Path) -> Iterator[Oracle]:
-    """An oracle for each small network and setting that the database has a finished recording of."""
+def chosen_oracles(options: Namespace) -> list[Oracle]:
+    """The oracles that the arguments of `add_oracles` choose."""
+    with open_database(options.db, read_only=True) as base:
+        return list(read_oracles(base, options.models, options.networks))
+
+
+def read_oracles(base: ProfilingDatabase, models: Path, only: Collection[str] = ()) -> Iterator[Oracle]:
+    """An oracle for each small network and setting that the database has a finished recording of. `only`: of these
+    networks (none: of all)."""
     with base.reading() as sql:
         of_network = networks_of_workloads(sql)
     costs, plans, finished = _costs(base), stored_plans(base), _finished(base)
     for network, places in settings_of(base).items():
         there = [where for where in places if (network, where.setting.device) in finished]
-        if not there:
+        if not there or (only and network not in only):
             continue
         graph = load(networks.find(network, models), {})
         keys = [key for key, names in of_network.items() if network in names]

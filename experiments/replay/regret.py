@@ -33,7 +33,7 @@ from autofuse.values.arguments import parse_duration
 from experiments.options import durations, new_parser
 from experiments.records import Table, keep
 from experiments.replay.policies import POLICIES
-from experiments.replay.recorded import Oracle, add_oracles, read_oracles
+from experiments.replay.recorded import Oracle, add_oracles, chosen_oracles
 from experiments.replay.run import Watch, everything, known_us, opened
 from experiments.tables import head, line, write
 
@@ -185,18 +185,14 @@ TABLES = (TABLE,)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table; 0 when there was an oracle."""
     parser = new_parser(__doc__, out="out/replay-regret")
-    parser.add_argument("networks", nargs="*", metavar="NETWORK", help="which (default: all that were recorded)")
     parser.add_argument("--budgets", type=durations, default=["30s", "60s"], metavar="DURATIONS", help="of searches")
     add_oracles(parser)
     options = parser.parse_args(arguments)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    with open_database(options.db, read_only=True) as base:
-        every = list(read_oracles(base, options.models))
     rows: list[Row] = []
-    for oracle in every:
-        if oracle.network in options.networks or not options.networks:
-            rows += judged(oracle, options.budgets)
-            print(f"{oracle.network} on {oracle.where.target.mcpu}: done", flush=True)
+    for oracle in chosen_oracles(options):
+        rows += judged(oracle, options.budgets)
+        print(f"{oracle.network} on {oracle.where.target.mcpu}: done", flush=True)
     if rows:
         write(options.out, rows, text(rows))
         keep(TABLE, rows)

@@ -45,7 +45,7 @@ from experiments.records import keep
 from experiments.replay.device import NoReference, OracleRunner
 from experiments.replay.floor import floor
 from experiments.replay.policies import ALL, POLICIES, Policy
-from experiments.replay.recorded import Oracle, add_oracles, read_oracles
+from experiments.replay.recorded import Oracle, add_oracles, chosen_oracles
 from experiments.replay.table import FLOOR, TABLE, Row, markdown
 from experiments.tables import write
 
@@ -183,14 +183,11 @@ def replayed(oracles: Sequence[Oracle], models: Mapping[str, Path], scratch: Pat
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the table; 0 when there was something to replay."""
     parser = new_parser(__doc__, out="out/replay")
-    parser.add_argument("networks", nargs="*", metavar="NETWORK", help="which (default: all that were recorded)")
     add_oracles(parser)
     parser.add_argument("--train", type=Path, metavar="DB", help="what the model learns from (default: the oracles)")
     options = parser.parse_args(arguments)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    with open_database(options.db, read_only=True) as base:
-        every = list(read_oracles(base, options.models))
-    oracles = [one for one in every if one.network in options.networks or not options.networks]
+    oracles = chosen_oracles(options)
     names = dict.fromkeys(one.network for one in oracles)
     models = (
         dict(models_without(names, [options.train or options.db], options.out))

@@ -114,14 +114,11 @@ def _off(ratio: float, one: Foretold) -> float:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table; 0 when there was a race."""
     parser = new_parser(__doc__)
-    parser.add_argument("networks", nargs="*", metavar="NETWORK", help="which (default: all that were recorded)")
     add_oracles(parser)
     options = parser.parse_args(arguments)
     found: list[Foretold] = []
     with open_database(options.db, read_only=True) as base:
-        for oracle in read_oracles(base, options.models):
-            if options.networks and oracle.network not in options.networks:
-                continue
+        for oracle in read_oracles(base, options.models, options.networks):
             with TemporaryDirectory() as folder, open_database(Path(folder) / "known.db") as own:
                 known = everything(oracle, own)
                 for race in races(base, oracle, known):
