@@ -188,7 +188,7 @@ def _begin(emission: Emission, ahead: Translator, workload: Workload, schedule: 
     with suppress(Exception):  # whoever builds it meets the same error, and has other schedules
         kernel = emission.kernel(workload, schedule)
         if not is_long(kernel.function):
-            ahead.begin(kernel.function, emission.known_code(workload, schedule))
+            ahead.begin(kernel.function, emission.code(workload, schedule))
 
 
 def _found(

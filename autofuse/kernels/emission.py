@@ -43,10 +43,6 @@ class Emission:
                 self._codes[name] = ""
         return self._codes[name]
 
-    def known_code(self, workload: Workload, schedule: Schedule) -> str:
-        """As `code`, where that was asked for before; else empty."""
-        return self._codes.get(_name(workload, schedule), "")
-
 
 def _name(workload: Workload, schedule: Schedule) -> Name:
     return workload.key, tuple(sorted(schedule.items()))

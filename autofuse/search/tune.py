@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import chain, count
 from pathlib import Path
 
 import optuna
@@ -206,7 +207,8 @@ def _run(
         base.resume_run(old.id)
         return old.id, old.name
     title = file_title(model)
-    name = f"{title}-{environment.setting.threads}t-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
+    now_text = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    name = unused_name(base, f"{title}-{environment.setting.threads}t-{now_text}")
     told = {**named_inputs(request.given), "space": request.space, "exact": request.exact}
     start = RunStart(
         name=name,
@@ -229,6 +231,12 @@ def _run(
         started_at=datetime.now(UTC) - timedelta(seconds=now() - started),
     )
     return base.start_run(environment.setting, start), name
+
+
+def unused_name(base: ProfilingDatabase, wished: str) -> str:
+    """A name that no run has: the `wished` one, or that with a number where a run began in the same second."""
+    numbered = (f"{wished}-{number}" for number in count(2))
+    return next(name for name in chain([wished], numbered) if base.run(name=name) is None)
 
 
 def _quantisation(graph: Graph) -> dict[str, Json]:

@@ -377,3 +377,10 @@ def test_a_run_ends_with_the_commands_that_come_next() -> None:
 
 def test_a_gap_is_a_part_in_percent() -> None:
     assert (cell("gap", 0.0), cell("gap", 3.179)) == ("0.00 %", "317.90 %")
+
+
+def test_a_device_shows_the_rates_that_were_probed_and_no_others() -> None:
+    for name, known in (("emeraldrapids", True), ("raspberry-pi-4", False)):
+        shown = CliRunner().invoke(app, ["device", "show", name])
+        assert shown.exit_code == 0 and ("\ndivide gflops 1  4.8" in shown.stdout) is known
+        assert "gflops 1    0" not in shown.stdout and ("\nrates\n" in shown.stdout) is known

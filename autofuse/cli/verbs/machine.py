@@ -96,7 +96,8 @@ def device_show(
     found = api.device_show(device)
     facts = {name: value for name, value in vars(found).items() if name != "profile"}
     body = {**found.profile.model_dump(), **facts}
-    show(body, form, describe({key: value for key, value in body.items() if value is not None}))
+    probed = {key: value for key, value in (body["rates"] or {}).items() if value}  # a rate of 0 was not probed
+    show(body, form, describe({key: value for key, value in {**body, "rates": probed}.items() if value is not None}))
 
 
 @device_verbs.command("probe")
