@@ -45,12 +45,12 @@ def test_a_side_behind_saves_half_of_what_it_would_save_if_it_stood_level(
     side_us: float, part: float, behind: float
 ) -> None:
     """The lag says little: a schedule that is five times as slow is a bad one, and the next one may be good."""
-    saved_us = part * side_us
+    saved_us, behind_us = part * side_us, behind * side_us
     assert caught_up(saved_us, 0.0, side_us) == saved_us
-    here = caught_up(saved_us, behind * side_us, side_us)
+    here = caught_up(saved_us, behind_us, side_us)
     assert 0.0 <= here <= saved_us
-    if behind:
-        assert here == pytest.approx(CAUGHT_UP * part * (side_us - behind * side_us), abs=1e-9)
+    if behind_us:  # 0 where the lag is too small for a number, too
+        assert here == pytest.approx(CAUGHT_UP * part * (side_us - behind_us), abs=1e-9)
         assert caught_up(saved_us, 2 * side_us, side_us) == 0.0
 
 
