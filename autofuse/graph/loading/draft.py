@@ -96,6 +96,14 @@ class Draft:
         tensor = self.tensors.get(name)
         return tensor.shape if tensor else None
 
+    def readers(self) -> dict[str, list[Operator]]:
+        """Operators that read each tensor now, in their order, each once."""
+        found: dict[str, list[Operator]] = {}
+        for operator in self.operators:
+            for name in dict.fromkeys(operator.inputs):
+                found.setdefault(name, []).append(operator)
+        return found
+
     def infer(self, strict: bool = False) -> None:
         """Fill `tensors` by ONNX's shape inference (with data propagation)."""
         tensors = {**self.inputs, **{k: Tensor(k, v.shape, v.dtype.name) for k, v in self.constants.items()}}

@@ -88,7 +88,7 @@ def sinking(draft: Draft) -> frozenset[str]:
 
     Whether one is does not depend on how large it is, so that a model is the same at each open size.
     """
-    readers = _readers(draft)
+    readers = draft.readers()
     expands = (op for op in draft.operators if op.op_type == "Expand" and _known(draft, op))
     return frozenset(op.outputs[0] for op in expands if _sinks(draft, op, readers.get(op.outputs[0], [])))
 
@@ -108,21 +108,13 @@ def _without(draft: Draft, operator: Operator, result: str, source: str) -> tupl
     return names, np.broadcast_shapes(*(draft.tensors[name].shape for name in names if name))
 
 
-def _readers(draft: Draft) -> dict[str, list[Operator]]:
-    found: dict[str, list[Operator]] = {}
-    for operator in draft.operators:
-        for name in dict.fromkeys(operator.inputs):
-            found.setdefault(name, []).append(operator)
-    return found
-
-
 def _sink_expands(draft: Draft) -> bool:
     """Add(Expand(x), y)   becomes   Add(x, y), and Exp(Expand(x))   becomes   Expand(Exp(x)).
 
     The first where y alone gives the result its shape; the second where the Expand has no other reader.
     """
     expands = {op.outputs[0]: op for op in draft.operators if op.op_type == "Expand"}
-    readers = _readers(draft)
+    readers = draft.readers()
     result: list[Operator] = []
     sunk: set[str] = set()
     changed = False

@@ -48,10 +48,7 @@ class _Widener:
         self.twins: dict[str, str] = {}
         self.made: list[Operator] = []
         self.changed = False
-        self.readers: dict[str, list[Operator]] = {}
-        for operator in draft.operators:
-            for name in operator.inputs:
-                self.readers.setdefault(name, []).append(operator)
+        self.readers = draft.readers()
 
     def take(self, operator: Operator) -> None:
         """Write one operator, in float32 where it computes in float16."""
