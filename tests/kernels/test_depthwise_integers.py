@@ -106,6 +106,24 @@ def test_quantised_again_with_a_scale_for_each_channel(bench: Bench, way: str) -
     exact(bench, small, 16, way, {}, "c16")
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize("lanes", [8, 16])
+@pytest.mark.parametrize("width", [1, 5, 11])
+def test_levels_of_several_pixels_are_made_together(bench: Bench, dtype: str, lanes: int, width: int) -> None:
+    """Also those far out of range, of products and sums beyond int32, which saturate."""
+    channels = 2 * lanes
+    scales = np.geomspace(1e-5, 1e36, channels, dtype="float32")
+    constants: dict[str, Any] = {
+        "sx": np.float32(0.02), "zx": np.asarray(13, dtype), "w": levels("int8", channels, 1, 3, 3),
+        "sw": scales, "zw": np.zeros(channels, "int8"), "sy": np.float32(0.05), "zy": np.asarray(100, dtype),
+        "b": np.resize(np.asarray([-3000, 0, 2**31 - 1, -(2**31), 77], "int32"), channels),
+    }  # fmt: skip
+    text = f"y = QLinearConv <group={channels}, pads=[1, 1, 1, 1]> (x, sx, zx, w, sw, zw, sy, zy, b)"
+    small = Small(parsed(text), {"x": levels(dtype, 1, channels, 4, width)}, ["y"], constants)
+    exact(bench, small, lanes, "bytes", {}, f"c{lanes}")
+    exact(bench, small, lanes, "bytes", {"integer_depthwise.pixels": 6}, "")
+
+
 @pytest.mark.parametrize("isa", TARGETS)
 def test_only_instructions_of_the_target_are_asked_for(bench: Bench, isa: str) -> None:
     layouts = dict.fromkeys(("x", "y"), f"c{TARGETS[isa].lanes}")

@@ -21,6 +21,8 @@ from autofuse.kernels.tir.math import LetBinder
 from autofuse.kernels.workload.workload import Workload, WorkloadOperator
 
 Pack = Callable[[Sequence[NDArray[np.generic]]], NDArray[np.generic]]
+Store = Callable[[Array, Index, Expr], None]
+"""Writes an element of an array at a logical index."""
 GUARDED = frozenset({"Concat", "Pad"})
 """Data movements that read some elements only under a condition; the others read where something stands."""
 
@@ -166,8 +168,9 @@ class Scope:
         table = JOINED if multiplies_and_adds(self.emitter.target) else SCALAR
         return table[operator.op_type](arguments, operator, dtype, self._bind)
 
-    def finish(self, nest: Nest, index: Index, value: Expr) -> None:
-        """Runs the epilogue of `nest` on the element `value` of its start, and stores what is wanted."""
+    def finish(self, nest: Nest, index: Index, value: Expr, store: Store | None = None) -> None:
+        """Runs the epilogue of `nest` on the element `value` of its start, and stores what is wanted, by `store`."""
+        store = store or self.emitter.store
         with self.point():
             start = nest.start
             held: dict[int, tuple[Expr, Index]] = {start: (self.name(value), index)}
@@ -175,9 +178,9 @@ class Scope:
                 self._step(operator, place, held)
                 output = operator.outputs[0]
                 if output in nest.stores:
-                    self.emitter.store(self.arrays[output], held[output][1], held[output][0])
+                    store(self.arrays[output], held[output][1], held[output][0])
             if start in nest.stores:
-                self.emitter.store(self.arrays[start], index, held[start][0])
+                store(self.arrays[start], index, held[start][0])
 
     def _step(self, operator: WorkloadOperator, place: int, held: dict[int, tuple[Expr, Index]]) -> None:
         output = operator.outputs[0]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import tvm
@@ -82,14 +84,50 @@ def _rounded_to(levels: Expr, zero: Expr) -> Expr | None:
 
     Within the bounds of the levels a sum with 1.5 * 2^23, less that, is the number rounded half to even.
     """
+    found = _rounding_sum(levels)
+    if found is None or not isinstance(zero, tirx.IntImm) or found[1] != int(zero.value):
+        return None
+    # as bits in between, since TVM would take the sum and the difference for the number itself
+    return tirx.reinterpret("float32", found[0]) - tirx.const(_TO_INTEGER, "float32")
+
+
+def _rounding_sum(levels: Expr) -> tuple[Any, int] | None:
+    """The bits of the sum that rounds, and the zero point, of what `quantize` makes with a known one; else None."""
     bits = levels.value.a if isinstance(levels, tirx.Cast) and isinstance(levels.value, tirx.Add) else None
-    if not isinstance(zero, tirx.IntImm) or not isinstance(bits, tvm.ir.Call) or bits.op.name != "tirx.reinterpret":
+    if not isinstance(bits, tvm.ir.Call) or bits.op.name != "tirx.reinterpret":
         return None
     offset, total = levels.value.b, bits.args[0]
     magic = isinstance(total, tirx.Add) and isinstance(total.b, tirx.FloatImm) and total.b.value == _TO_INTEGER
-    same = isinstance(offset, tirx.IntImm) and int(offset.value) == int(zero.value) - _BITS
-    # as bits in between, since TVM would take the sum and the difference for the number itself
-    return tirx.reinterpret("float32", bits) - tirx.const(_TO_INTEGER, "float32") if magic and same else None
+    return (bits, int(offset.value) + _BITS) if magic and isinstance(offset, tirx.IntImm) else None
+
+
+@dataclass(frozen=True)
+class Level:
+    """A level before it is one: saturate(round(`number`) + `zero`), half to even, of a type of so many bits.
+
+    `high`: what the number may be too large beyond, and then is that; None: it is within the bounds of the levels.
+    """
+
+    number: Expr
+    zero: int
+    dtype: str
+    high: float | None
+
+
+def level_of(value: Expr) -> Level | None:
+    """What `quantize` made with a known zero point, else None."""
+    found = _rounding_sum(value)
+    if found is None:
+        return None
+    (bits, zero), dtype = found, str(value.ty.dtype)
+    number, limits = bits.args[0].a, np.iinfo(dtype)
+    if isinstance(number, tirx.Min) and isinstance(number.a, tirx.Max):
+        bounds = (number.a.b, number.b)
+        if all(isinstance(bound, tirx.FloatImm) for bound in bounds):
+            low, high = (float(bound.value) for bound in bounds)
+            if (low, high) == (limits.min - zero, limits.max - zero):
+                return Level(number.a.a, zero, dtype, high)
+    return Level(number, zero, dtype, None)
 
 
 def quantization_refusal(operator: WorkloadOperator, workload: Workload) -> str | None:

@@ -250,15 +250,24 @@ class Emitter:
         """Writes the bfloat16 nearest to `value` as its 16 bits to a flat buffer."""
         self._count()
         at, vector = self.simplify(offset), self._vector
-        first = self._first_of_row(at)
+        first = self.first_of_row(at)
         if first is None or not bfloat16.rounds_vectors(self.target, vector.extent):
             builder.buffer_store(buffer, bfloat16.bits_of(value, self.bind), [at])
             return
-        held = self._register("float32")
-        builder.buffer_store(held, value, [vector.lane])
-        vector.rounded.append((held, buffer, first))
+        vector.rounded.append((self.held(value), buffer, first))
 
-    def _first_of_row(self, offset: Expr) -> Expr | None:
+    @property
+    def extent(self) -> int:
+        """Lanes of the vector loop around."""
+        return self._vector.extent
+
+    def held(self, value: Expr) -> Any:
+        """A buffer outside of the vector loop around that holds `value`, a float32 for each lane."""
+        held = self._register("float32")
+        builder.buffer_store(held, value, [self._vector.lane])
+        return held
+
+    def first_of_row(self, offset: Expr) -> Expr | None:
         """Where the first lane of the vector loop around writes, when its lanes write neighbours; else None."""
         vector = self._vector
         if vector.extent == 1:

@@ -7,19 +7,20 @@ Where a target lacks it, rows and weights are float32: the sums of so few bytes 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from math import prod
 from typing import Any
 
 from tvm import tirx
 
-from autofuse.kernels.families.narrow.depthwise.form import QUAD, Depthwise, unsigned, zero_point
-from autofuse.kernels.families.narrow.instructions import SIGN, Multiplier
+from autofuse.kernels.families.narrow.depthwise.form import Depthwise, unsigned, zero_point
+from autofuse.kernels.families.narrow.instructions import SIGN
+from autofuse.kernels.families.narrow.levels import LevelWriter
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.nest.tiles import divisor_near
-from autofuse.kernels.tir.emit import Array, Emitter, Expr, const, shuffled
+from autofuse.kernels.tir.emit import Emitter, Expr, const
 from autofuse.kernels.tir.offsets import delinear
 
 Knobs = Mapping[str, int | str]
@@ -151,17 +152,19 @@ class DepthwiseEmitter:
                 start = self.emitter.simplify(first + tile * self.pixels)
                 sums = [self.emitter.scratch(self.lanes, self.sums_dtype) for _ in range(width)]
                 self.tile(place[1], ring, slots, start, sums)
+                writer = LevelWriter(self.emitter)
                 for pixel, one in enumerate(sums):
-                    self.deliver(place, lanes, row, start + pixel, one)
+                    self.deliver(place, lanes, row, start + pixel, one, writer)
+                writer.write()
 
-    def deliver(self, place: Place, lanes: int, row: Expr, column: Expr, sums: Any) -> None:
+    def deliver(self, place: Place, lanes: int, row: Expr, column: Expr, sums: Any, writer: LevelWriter) -> None:
         """The epilogue of one pixel of a block."""
         emitter = self.emitter
         for first in range(0, lanes, self.together):
             with emitter.vector(min(self.together, lanes - first)) as lane:
                 channel = emitter.simplify(place[1] * self.lanes + first + lane)
                 value = tirx.Cast("int32", sums[emitter.simplify(first + lane)])
-                self.scope.finish(self.nest, (place[0], channel, row, emitter.simplify(column)), value)
+                self.scope.finish(self.nest, (place[0], channel, row, emitter.simplify(column)), value, writer.store)
 
     @property
     def row_size(self) -> int:
@@ -188,182 +191,3 @@ class DepthwiseEmitter:
 @contextmanager
 def _always(lanes: int) -> Iterator[int]:
     yield lanes
-
-
-class QuadsEmitter(DepthwiseEmitter):
-    """Four taps of a row at a time, by one instruction."""
-
-    sums_dtype = "int32"
-
-    def __init__(self, scope: Scope, nest: Nest, form: Depthwise, knobs: Knobs, multiplier: Multiplier) -> None:
-        super().__init__(scope, nest, form, knobs)
-        self.multiplier, self.row_dtype = multiplier, multiplier.left
-        self.held_zero = unsigned(form, self.zero) - (SIGN if multiplier.left == "int8" else 0)
-        self.pixels += self.pixels % 2  # the places of windows in their quads alternate
-
-    @property
-    def row_size(self) -> int:
-        """See DepthwiseEmitter."""
-        return self.form.pairs * self.lanes * QUAD
-
-    def declare(self) -> None:
-        """See DepthwiseEmitter."""
-        form, workload, lanes = self.form, self.scope.workload, self.lanes
-        shape = (self.blocks, form.height.taps, form.shifts, form.quads, lanes, QUAD)
-        name = "_".join(map(str, (f"quads{form.w}", *shape)))
-        self.weights = self.scope.declare_constant(
-            name, lambda c: form.in_quads(workload.array_of(form.w, c), lanes), shape, "int8"
-        ).buffer
-        self.sums: Any = None
-        if self.held_zero:
-            width = self.blocks * lanes
-            self.sums = self.scope.declare_constant(
-                f"sums{form.w}_{width}", lambda c: form.sums(workload.array_of(form.w, c), lanes), (width,), "int32"
-            ).buffer
-
-    def bring_inside(self, place: Place, lanes: int, ring: Any, line: Any, source: Expr, slot: Expr) -> None:
-        """See DepthwiseEmitter: quads are read where they lie, if they lie side by side."""
-        form, array = self.form, self.scope.arrays.get(self.form.x)
-        near = form.x in self.scope.ready and array is not None and array.block == self.lanes
-        if not near or array is None or form.width.size < QUAD:
-            super().bring_inside(place, lanes, ring, line, source, slot)
-            return
-        pad = form.width.pad_begin
-        low = min(-(-pad // 2), form.pairs)
-        high = max(low, min((form.width.size + pad - QUAD) // 2 + 1, form.pairs))
-        start = array.offset((place[0], place[1] * self.lanes, source, 0))
-        for pair in (*range(low), *range(high, form.pairs)):
-            self.edge_quad(ring, slot, pair, array, start)
-        if low < high:
-            with self.emitter.serial(high - low) as step:
-                at = start + (2 * (step + low) - pad) * self.lanes
-                four = self.four(array.buffer, at, array.dtype)
-                self.put_quad(ring, slot, step + low, shuffled(four, self.order(range(QUAD))))
-
-    def edge_quad(self, ring: Any, slot: Expr, pair: int, array: Array, start: Expr) -> None:
-        """A quad with padding among its positions."""
-        size = self.form.width.size
-        first = 2 * pair - self.form.width.pad_begin
-        base = max(0, min(first, size - QUAD))
-        columns = [first + place for place in range(QUAD)]
-        order = self.order([column - base if 0 <= column < size else QUAD for column in columns])
-        four = self.four(array.buffer, start + base * self.lanes, array.dtype)
-        both = tirx.Shuffle([four, self.blanks()], [const(place, "int32") for place in order])
-        self.put_quad(ring, slot, pair, both)
-
-    def order(self, positions: Sequence[int]) -> list[int]:
-        """Which bytes of [position, channel] stand where in [channel, place], for the position of each place."""
-        return [position * self.lanes + channel for channel in range(self.lanes) for position in positions]
-
-    def four(self, source: Any, at: Expr, dtype: str) -> Expr:
-        """The unsigned bytes of four neighbouring positions."""
-        size = QUAD * self.lanes
-        found = self.emitter.vector_at(source, at, size)
-        if dtype == "uint8":
-            return found
-        return tirx.bitwise_xor(tirx.reinterpret(f"uint8x{size}", found), tirx.Broadcast(const(SIGN, "uint8"), size))
-
-    def blanks(self) -> Expr:
-        """Four positions of padding."""
-        return tirx.Broadcast(const(unsigned(self.form, self.zero), "uint8"), QUAD * self.lanes)
-
-    def put_quad(self, ring: Any, slot: Expr, pair: Expr, quad: Expr) -> None:
-        """Writes a quad of all channels, its unsigned bytes as the instruction takes them."""
-        size = QUAD * self.lanes
-        if self.multiplier.left == "int8":
-            flipped = tirx.bitwise_xor(quad, tirx.Broadcast(const(SIGN, "uint8"), size))
-            quad = tirx.reinterpret(f"int8x{size}", flipped)
-        self.emitter.put_vector(ring, slot + pair * size, quad, size)
-
-    def arrange(self, ring: Any, slot: Expr, line: Any, first: int, end: int) -> None:
-        """See DepthwiseEmitter."""
-        with self.emitter.serial((end - first - QUAD) // 2 + 1) as step:
-            pair = step + first // 2
-            four = self.four(line, pair * 2 * self.lanes, "uint8")
-            self.put_quad(ring, slot, pair, shuffled(four, self.order(range(QUAD))))
-
-    def blank_row(self, ring: Any, slot: Expr) -> None:
-        """See DepthwiseEmitter."""
-        with self.emitter.serial(self.form.pairs) as pair:
-            self.put_quad(ring, slot, pair, self.blanks())
-
-    def tile(self, block: Expr, ring: Any, slots: list[Expr], start: Expr, sums: list[Any]) -> None:
-        """See DepthwiseEmitter."""
-        emitter, form, lanes = self.emitter, self.form, self.lanes
-        begin: Expr = tirx.Broadcast(const(0, "int32"), lanes)
-        if self.sums is not None:
-            taken = tirx.Broadcast(const(-self.held_zero, "int32"), lanes)
-            begin = emitter.bind(emitter.vector_at(self.sums, block * lanes, lanes) * taken)
-        for one in sums:
-            emitter.put_vector(one, 0, begin, lanes)
-        base = emitter.simplify(start // 2 if form.width.stride == 1 else start)
-        for tap, slot in enumerate(slots):
-            for quad, users in self.users(len(sums)):
-                at = slot + (base + quad) * (lanes * QUAD)
-                four = emitter.bind(emitter.vector_at(ring, at, lanes * QUAD))
-                for pixel, shift, number in users:
-                    place = ((block * form.height.taps + tap) * form.shifts + shift) * form.quads + number
-                    weights = emitter.vector_at(self.weights, place * (lanes * QUAD), lanes * QUAD)
-                    added = self.multiplier.add(emitter.vector_at(sums[pixel], 0, lanes), four, weights)
-                    emitter.put_vector(sums[pixel], 0, added, lanes)
-
-    def users(self, width: int) -> list[tuple[int, list[tuple[int, int, int]]]]:
-        """Quads that a tile reads, each with (pixel, shift, which of its quads) of those that have taps in it."""
-        form = self.form
-        found: dict[int, list[tuple[int, int, int]]] = {}
-        for pixel in range(width):
-            shift = form.shift(pixel)
-            for number in range(-(-(form.width.taps + shift) // QUAD)):
-                found.setdefault(form.first_quad(pixel) + 2 * number, []).append((pixel, shift, number))
-        return sorted(found.items())
-
-
-class RealEmitter(DepthwiseEmitter):
-    """Tap after tap in float32, the zero point taken from the rows ahead."""
-
-    @property
-    def row_size(self) -> int:
-        """See DepthwiseEmitter."""
-        return self.form.positions * self.lanes
-
-    def declare(self) -> None:
-        """See DepthwiseEmitter."""
-        form, workload, lanes = self.form, self.scope.workload, self.lanes
-        shape = (self.blocks, form.height.taps * form.width.taps, lanes)
-        name = "_".join(map(str, (f"taps{form.w}", *shape)))
-        self.weights = self.scope.declare_constant(
-            name, lambda c: form.in_lanes(workload.array_of(form.w, c), lanes), shape, "float32"
-        ).buffer
-
-    def arrange(self, ring: Any, slot: Expr, line: Any, first: int, end: int) -> None:
-        """See DepthwiseEmitter."""
-        emitter, lanes = self.emitter, self.lanes
-        zero = const(unsigned(self.form, self.zero), "int32")
-        with emitter.serial(end - first) as step, emitter.vector(lanes) as lane:
-            at = emitter.simplify((step + first) * lanes + lane)
-            emitter.put(ring, slot + at, tirx.Cast("float32", tirx.Cast("int32", line[at]) - zero))
-
-    def blank_row(self, ring: Any, slot: Expr) -> None:
-        """See DepthwiseEmitter."""
-        lanes = self.lanes
-        with self.emitter.serial(self.form.positions) as position:
-            zero = tirx.Broadcast(const(0.0, "float32"), lanes)
-            self.emitter.put_vector(ring, slot + position * lanes, zero, lanes)
-
-    def tile(self, block: Expr, ring: Any, slots: list[Expr], start: Expr, sums: list[Any]) -> None:
-        """See DepthwiseEmitter."""
-        emitter, width, lanes = self.emitter, self.form.width, self.lanes
-        for one in sums:
-            emitter.put_vector(one, 0, tirx.Broadcast(const(0.0, "float32"), lanes), lanes)
-        for row, slot in enumerate(slots):
-            first = (block * len(slots) + row) * width.taps
-            weights = [
-                emitter.bind(emitter.vector_at(self.weights, (first + tap) * lanes, lanes)) for tap in range(width.taps)
-            ]
-            for column in range((len(sums) - 1) * width.stride + width.taps):
-                at = slot + (start * width.stride + column) * lanes
-                read = emitter.bind(emitter.vector_at(ring, at, lanes))
-                for pixel, one in enumerate(sums):
-                    tap = column - pixel * width.stride
-                    if 0 <= tap < width.taps:
-                        emitter.put_vector(one, 0, emitter.vector_at(one, 0, lanes) + read * weights[tap], lanes)

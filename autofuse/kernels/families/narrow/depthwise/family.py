@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from autofuse.device.target import Target
-from autofuse.kernels.families.narrow.depthwise.emitter import DepthwiseEmitter, QuadsEmitter, RealEmitter
+from autofuse.kernels.families.narrow.depthwise.emitter import DepthwiseEmitter
 from autofuse.kernels.families.narrow.depthwise.form import depthwise_form, depthwise_refusal
+from autofuse.kernels.families.narrow.depthwise.quads import QuadsEmitter
+from autofuse.kernels.families.narrow.depthwise.real import RealEmitter
 from autofuse.kernels.families.narrow.instructions import multipliers
 from autofuse.kernels.families.protocol import Case, Declared, Family, Knob, Schedule, Unit, Values, up_to
 from autofuse.kernels.nest.evaluate import Scope

@@ -82,10 +82,12 @@ class Depthwise:
         found[: self.channels] = weights.reshape(self.channels, -1)
         return np.ascontiguousarray(found.reshape(blocks, lanes, -1).transpose(0, 2, 1))
 
-    def sums(self, weights: Array, lanes: int) -> Array:
-        """Of each channel the sum of its weights, int32."""
+    def begins(self, weights: Array, bias: Array | None, zero: int, lanes: int) -> Array:
+        """Of each channel the sum before its products: the bias, less a zero point times its weights; int32."""
         found = np.zeros(-(-self.channels // lanes) * lanes, np.int32)
-        found[: self.channels] = weights.reshape(self.channels, -1).sum(axis=1, dtype=np.int32)
+        found[: self.channels] = -zero * weights.reshape(self.channels, -1).sum(axis=1, dtype=np.int32)
+        if bias is not None:
+            found[: self.channels] += bias.reshape(-1)  # sums of int32 wrap, in any order
         return found
 
 
