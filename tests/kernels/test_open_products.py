@@ -21,7 +21,7 @@ from autofuse.device.target import Target
 from autofuse.graph.loading.load import from_model
 from autofuse.graph.transform.open_sizes.open_graph import OpenGraph, open_graph
 from autofuse.kernels.build import Kernel
-from autofuse.kernels.open_sizes.open_products import product_tiles
+from autofuse.kernels.open_sizes.open_products import FEW, product_tiles
 from autofuse.kernels.open_sizes.open_rows import TILES, Tile, open_kernel
 from tests.kernels.test_open_rows import bound, rows_of
 
@@ -30,6 +30,7 @@ AVX512 = Target("x86-64-v4", 16, 32, 2, 49152, 2 << 20)
 SHORT: dict[str, int | str] = {"contraction.vectors": 1, "contraction.pixels": 6}
 """A tile of the first kind has 6 of the 16 rows."""
 ASKING = {**SHORT, "contraction.next_panel": 1}
+WIDE: dict[str, int | str] = {"contraction.vectors": 3, "contraction.pixels": 8}
 SIZES = (*range(1, 36), 64, 100)
 
 
@@ -69,8 +70,8 @@ def call(jit: JitKernel, x: Any, packed: Sequence[Any], columns: int) -> Any:
     return view[: len(x)]
 
 
-@pytest.mark.parametrize("columns", [5, 32, 100])
-@pytest.mark.parametrize("schedule", [{}, SHORT, ASKING], ids=["default", "short", "asking"])
+@pytest.mark.parametrize("columns", [5, 32, 100, 200])
+@pytest.mark.parametrize("schedule", [{}, SHORT, ASKING, WIDE], ids=["default", "short", "asking", "wide"])
 def test_any_number_of_rows_is_right_and_nothing_behind_them_is_written(
     columns: int, schedule: dict[str, int | str]
 ) -> None:
@@ -104,11 +105,29 @@ def test_threads_that_share_panels_give_the_same_bits() -> None:
 
 def test_the_rows_are_counted_inside_the_loop_over_panels() -> None:
     """So each panel is read from memory once a call."""
-    outer = loops(made(product(128), SHORT, AVX512).function.body, tirx.ForKind.PARALLEL)
-    assert [int(loop.extent) for loop in outer] == [128 // 16]
-    counted = [loop for loop in loops(outer[0].body, tirx.ForKind.SERIAL) if not isinstance(loop.extent, tirx.IntImm)]
+    *few, all_rows = loops(made(product(256), SHORT, AVX512).function.body, tirx.ForKind.PARALLEL)
+    assert len(few) == len(FEW)
+    assert int(all_rows.extent) == 256 // 16
+    counted = [loop for loop in loops(all_rows.body, tirx.ForKind.SERIAL) if not isinstance(loop.extent, tirx.IntImm)]
     assert len(counted) == 4
-    assert not loops(outer[0].body, tirx.ForKind.PARALLEL)
+    assert not loops(all_rows.body, tirx.ForKind.PARALLEL)
+
+
+@pytest.mark.parametrize(
+    ("columns", "vectors", "threads", "tasks"),
+    [
+        (1024, 1, 1, [8, 8, 8]),
+        (1024, 3, 1, [3, 6, 11]),
+        (1008, 3, 1, [3, 6, 11]),
+        (384, 1, 1, [3, 3, 3]),
+        (384, 1, 2, [4, 4, 4]),
+    ],
+    ids=["eight", "what registers hold", "a last one of fewer", "whole", "as many for each thread"],
+)
+def test_few_rows_read_several_panels_side_by_side(columns: int, vectors: int, threads: int, tasks: list[int]) -> None:
+    schedule: dict[str, int | str] = {"contraction.vectors": vectors, "contraction.pixels": 6}
+    few = loops(made(product(columns), schedule, AVX512, threads).function.body, tirx.ForKind.PARALLEL)[: len(FEW)]
+    assert [int(loop.extent) for loop in few] == tasks
 
 
 @pytest.mark.parametrize(("schedule", "asking"), [(SHORT, 0), (ASKING, 3 + 1 + 1 + 1)])

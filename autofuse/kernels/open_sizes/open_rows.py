@@ -161,7 +161,7 @@ class _Rows:
         given = [(tile.rows, tile.workload, tile.schedule) for tile in self.tiles]
         products = product_tiles(given, self.target, self.threads)
         if products is not None:
-            emit_product(products, self.target, count, self._arrays, self._declare)
+            emit_product(products, self.target, self.threads, count, self._arrays, self._declare)
             return
         left: Expr = count
         for number, tile in enumerate(self.tiles):

@@ -13,8 +13,6 @@ from functools import partial
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from autofuse.kernels.families.contraction.form import Contraction, copies_left, reads_rows
 from autofuse.kernels.families.contraction.panels import (
     NARROW,
@@ -122,8 +120,8 @@ class ContractionEmitter:
             batch, panel_task, row_task = delinear(number, tasks.grid)
 
             def row_at(step: Expr) -> Index:
-                flat = emitter.simplify(row_task * rows + step)
-                return tuple(emitter.simplify(part) for part in delinear(flat, form.rows))
+                place = delinear(emitter.simplify(row_task * rows + step), form.rows)
+                return tuple(emitter.simplify(part) for part in place)
 
             def panel_at(step: Expr) -> Expr:
                 return emitter.simplify(panel_task * panels + step)
@@ -343,7 +341,7 @@ class ContractionEmitter:
 
         def weight(channel: Expr, c: int, lane: Expr) -> Expr:
             if self.weights is not None:
-                offset = packed_at + channel * self.panel_lanes + c * lanes + lane
+                offset = packed_at + channel * self.panel_lanes + self.vector_offset(c) + lane
                 return self.weights.buffer[emitter.simplify(offset)]
             column = (task.panel * self.vectors + c) * lanes + lane
             index = form.w_index(task.batch, 0, block * self.block + channel, column)
@@ -351,8 +349,7 @@ class ContractionEmitter:
 
         def take(channel: Expr) -> None:
             for r in pixels:
-                position = positions(windows, (*outer, start + r), taps)
-                x = self.left(task, position, taps, block, channel)
+                x = self.left(task, positions(windows, (*outer, start + r), taps), taps, block, channel)
                 for c in range(task.vectors):
                     sums = task.accumulators[c * run.width + r]
                     with emitter.vector(self.valid(task, c) if self.direct else lanes) as lane:
@@ -387,13 +384,16 @@ class ContractionEmitter:
         flat = (flat * self.panels + task.panel) * self.blocks + block
         return self.emitter.simplify((flat * self.taps + tap) * self.block * self.panel_lanes)
 
+    def vector_offset(self, vector: int) -> int:
+        """Offset of a vector of a channel's weights from the first one of its tile."""
+        return vector * self.lanes
+
     def packed_weights(self) -> Array:
         """The weights as [batch, panel, block, tap, channel, lane]: packed ahead, or at run time when computed."""
         form = self.form
         shape = (prod(form.weight_batch), self.panels, self.blocks, self.taps, self.block, self.panel_lanes)
         if self.scope.workload.values[form.w].kind == "constant":
             place = self.scope.workload.of_kind("constant").index(form.w)
-            pack: Callable[..., np.ndarray] = partial(pack_weights, form=form, shape=shape)
             name = "_".join(map(str, (f"weights{form.w}", *shape))) + form.packing
-            return self.scope.declare_constant(name, lambda c: pack(c[place]), shape, "float32")
+            return self.scope.declare_constant(name, lambda c: pack_weights(c[place], form, shape), shape, "float32")
         return packed_at_run_time(self.scope, form, shape)
