@@ -23,7 +23,7 @@ from autofuse.errors import WrongResultError
 from autofuse.fusion.plan import ScheduleLimits
 from autofuse.measure.measurement import Left, no_end
 from autofuse.measure.networks.bench import Contender, ContenderResult, written
-from autofuse.measure.networks.judgement import all_nudged, judged_by, limit_of_answers
+from autofuse.measure.networks.judgement import all_nudged, judged_by, limit_of_answers, quantises
 from autofuse.ort.apart import Run, run_apart
 from autofuse.segments.choice import Choice
 from autofuse.values.arguments import Given
@@ -76,7 +76,9 @@ def _limit(choice: Choice, task: Task) -> float:
     """Largest error of the model's outputs: it is held to ONNX Runtime as closely as that is to itself."""
     plain = dict(zip(choice.source.results, task.expected, strict=True))
     answers = _answers(choice, task.model, all_nudged(task.inputs), optimise=False)
-    return limit_of_answers(plain, [*answers, *_answers(choice, task.model, [task.inputs], optimise=True)])
+    answers += _answers(choice, task.model, [task.inputs], optimise=True)
+    quantised = quantises(node.op_type for node in choice.source.nodes)
+    return limit_of_answers(plain, answers, quantised=quantised)
 
 
 def raced(

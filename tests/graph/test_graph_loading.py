@@ -49,6 +49,47 @@ def test_a_long_constant_that_becomes_little_longer_is_folded(graph_of):
     assert graph.constants[graph.operators[0].inputs[1]].shape == (16, 512)
 
 
+def test_elements_picked_from_a_longer_constant_are_folded(graph_of):
+    """Of fewer indices than elements the reference makes nothing."""
+    graph = graph_of(
+        """f (float[1,3] x) => (float[1,3] y) {
+        d = Constant<value = float[2,5] {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}>()
+        i = Constant<value = int64[1,3] {4, -5, 2}>()
+        g = GatherElements<axis=1>(d, i) y = Add(x, g) }"""
+    )
+    assert kinds(graph) == ["Add"]
+    assert graph.constants[graph.operators[0].inputs[1]].tolist() == [[4, 0, 2]]
+
+
+@pytest.mark.parametrize(
+    "pick", ["GatherElements<axis=1>(d, i)", "Gather<axis=1>(row, i)", "Gather(row, i)", "GatherND(d, pairs)"]
+)
+def test_what_is_picked_from_equal_elements_is_one_of_them(graph_of, pick):
+    graph = graph_of(
+        f"""f (float[2,3] x, int64[2,3] i, int64[2,3,2] pairs) => (float[2,3] y) {{
+        one = Constant<value_float=7.0>() long = Constant<value_ints=[2, 4000000]>()
+        d = Expand(one, long) flat = Constant<value_ints=[1, 5]>() wide = Expand(one, flat)
+        s = Constant<value_ints=[5]>() row = {"Identity(wide)" if "axis" in pick else "Reshape(wide, s)"}
+        g = {pick} t = Constant<value_ints=[2,3]>() h = Reshape(g, t) y = Add(x, h) }}"""
+    )
+    assert kinds(graph) == ["Add"]
+    assert {float(value) for value in graph.constants[graph.operators[0].inputs[1]].reshape(-1)} == {7.0}
+
+
+@pytest.mark.parametrize("size", [2, 700])
+def test_one_row_for_all_places_broadcasts_whatever_their_number(graph_of, size):
+    """The embedding of the one kind of tokens: written out it would be folded for few of them, and not for many."""
+    graph = graph_of(
+        f"""f (float[{size},9,400] x) => (float[{size},9,400] y) {{
+        table = Constant<value = float[2,1] {{3, 5}}>() s = Constant<value_ints=[2,400]>() rows = Expand(table, s)
+        zero = Constant<value_int=1>() many = Constant<value_ints=[{size},9]>() kinds = Expand(zero, many)
+        g = Gather(rows, kinds) y = Add(x, g) }}"""
+    )
+    assert kinds(graph) == ["Add"]
+    row = graph.constants[graph.operators[0].inputs[1]]
+    assert row.size == 400 and (row == 5).all()
+
+
 def test_a_shape_computed_by_a_chain_vanishes(graph_of):
     graph = graph_of(
         """f (float[2,3,4] x) => (float[2,12] y) {

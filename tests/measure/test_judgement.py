@@ -9,12 +9,22 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autofuse.graph.model import Graph
 from autofuse.measure.checking.tolerance import LIMITS
 from autofuse.measure.networks import judgement
 from autofuse.measure.networks.bench import ContenderResult
-from autofuse.measure.networks.judgement import CHAOTIC, WHOLE_LIMIT, difference, judged, nudged, whole_limit
+from autofuse.measure.networks.judgement import (
+    CHAOTIC,
+    QUANTISED_CHAOTIC,
+    WHOLE_LIMIT,
+    difference,
+    judged,
+    nudged,
+    whole_limit,
+)
 
-GRAPH: Any = SimpleNamespace(outputs=("y",), widened=False, float16=frozenset())
+GRAPH: Any = SimpleNamespace(outputs=("y",), widened=False, float16=frozenset(), operators=())
+QUANTISED: Any = SimpleNamespace(**{**vars(GRAPH), "operators": (SimpleNamespace(op_type="QuantizeLinear"),)})
 RIGHT = np.array([0.0, 0.5, 1.0], np.float32)
 
 
@@ -44,7 +54,7 @@ def test_the_limit_is_fixed_where_the_reference_agrees_with_itself(apart: list[f
 
 
 def test_the_limit_of_a_model_in_float16_is_that_of_results_in_it(apart: list[float]) -> None:
-    assert whole_limit(SimpleNamespace(outputs=("y",), widened=False, float16={"y/wide"}), {}) == LIMITS["float16"]
+    assert whole_limit(SimpleNamespace(**{**vars(GRAPH), "float16": {"y/wide"}}), {}) == LIMITS["float16"]
 
 
 def test_the_limit_grows_with_the_distance_of_the_two_references_up_to_a_bound(apart: list[float]) -> None:
@@ -64,6 +74,26 @@ def test_the_limit_grows_with_what_the_last_bit_of_the_inputs_does(monkeypatch: 
 
     monkeypatch.setattr(judgement, "run_references", of_each(magnifying))
     assert whole_limit(GRAPH, inputs) == pytest.approx(5e-3, rel=1e-3)
+
+
+def test_a_quantised_network_may_be_off_by_levels_as_far_as_the_reference_is_from_itself(
+    apart: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judgement, "with_nudged_constants", lambda graph: graph)
+    assert whole_limit(QUANTISED, {}) == WHOLE_LIMIT
+    for apart[0], limit in ((1e-3, 5e-3), (0.08, 0.16), (0.5, QUANTISED_CHAOTIC)):
+        assert whole_limit(QUANTISED, {}) == pytest.approx(limit, rel=1e-3)
+    apart[0] = 0.08
+    found = judged({"near": result(0.12), "far": result(0.17)}, QUANTISED, {})
+    assert [one.wrong for one in found.values()] == ["", "off"]
+    assert judged({"near": result(0.12)}, GRAPH, {})["near"].wrong == "off"
+
+
+def test_small_constants_are_moved_where_a_quantised_network_reads_no_floats() -> None:
+    scales, table = np.ones(3, np.float32), np.ones(judgement.SMALL + 1, np.float32)
+    graph: Any = Graph("g", (), (), (), {}, {"scales": scales, "table": table}, 17)
+    moved = judgement.with_nudged_constants(graph).constants
+    assert (moved["scales"] != scales).all() and (moved["table"] == table).all()
 
 
 def test_every_float_moves_to_a_neighbour() -> None:

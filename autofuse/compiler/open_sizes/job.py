@@ -45,7 +45,7 @@ from autofuse.graph.transform.open_sizes.open_graph import (
     refused,
 )
 from autofuse.graph.transform.open_sizes.repeats import Repeats, own_tensors
-from autofuse.graph.transform.open_sizes.rows import check_rows, reduces_rows
+from autofuse.graph.transform.open_sizes.rows import check_rows, reduces_rows, sums_rows
 from autofuse.kernels.emission import Emission
 from autofuse.kernels.lowering.lower import Lowered, Lowering
 from autofuse.kernels.open_sizes.open_rows import are_joined, check_elements, tile_rows
@@ -171,7 +171,8 @@ def _check_kernels(opened: OpenGraph, size: OpenSize, repeats: Repeats | None) -
             check_elements(tensor, most if name in own else 1)
     reached = {name for name in opened.graph.tensors if opened.has(name) or name in own}
     touching = [one for one in opened.graph.operators if not reached.isdisjoint((*one.inputs, *one.outputs))]
-    in_families = [operator for operator in touching if not reduces_rows(opened, operator)]
+    apart = {operator.name for operator in touching if reduces_rows(opened, operator) or sums_rows(opened, operator)}
+    in_families = [operator for operator in touching if operator.name not in apart]
     require_own(opened.graph, in_families, partial(refused, opened.symbol))
 
 
@@ -250,8 +251,8 @@ def _scheduled(
 ) -> OpenGroup:
     made = tuple(_tile(rows, tile, found) for rows, tile in tiles)
     return OpenGroup(
-        bound, made, attention=group.attention, picked=group.picked, reduces=group.reduces, appends=group.appends,
-        shift=group.shift,
+        bound, made, attention=group.attention, picked=group.picked, reduces=group.reduces, sums=group.sums,
+        appends=group.appends, shift=group.shift,
     )  # fmt: skip
 
 

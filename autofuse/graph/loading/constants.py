@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from onnx.reference import ReferenceEvaluator
 
 from autofuse.graph.loading.draft import Draft
-from autofuse.graph.loading.simplify.broadcasts import sinking
+from autofuse.graph.loading.simplify.broadcasts import place_picked, sinking
 from autofuse.graph.mapping import names
 from autofuse.graph.model import Operator, Tensor
 from autofuse.graph.nodes import SUPPORTED_DTYPES, make_model
@@ -24,7 +24,7 @@ MAX_GROWTH = 8
 _SLOW_ELEMENTS = 1 << 18
 _SLOW = frozenset(("Erf", "Gelu", "Celu", "Mish"))
 _GROWING = frozenset(("ConstantOfShape", "Expand", "Tile", "Range", "OneHot", "Pad"))
-_LOOPS = frozenset(("GatherElements", "GatherND", "ScatterElements", "ScatterND", "Compress", "TopK"))
+_LOOPS = frozenset(("GatherND", "ScatterElements", "ScatterND", "Compress", "TopK"))
 """Operators whose reference is a loop of Python."""
 
 _REFERENCE_FROM = {"DequantizeLinear": 19}
@@ -46,12 +46,13 @@ def fold_constants(draft: Draft) -> bool:
     """Replace operators of known results by constants; True when the draft changed.
 
     A result that is an output of the graph stays behind an Identity operator of the same name. An Expand that goes
-    behind its readers is left: its readers are folded before it.
+    behind its readers is left: its readers are folded before it. So is a Gather that becomes one.
     """
     kept: list[Operator] = []
     sunk = sinking(draft)
     for operator in draft.operators:
-        results = None if sunk.intersection(operator.outputs) else _results(draft, operator)
+        left = sunk.intersection(operator.outputs) or place_picked(draft, operator) is not None
+        results = None if left else _results(draft, operator)
         if results is None:
             kept.append(operator)
             continue
@@ -146,6 +147,8 @@ def evaluate(
     """Outputs of one operator on constants; None when the reference fails or contradicts shape inference."""
     described = [Tensor(name, array.shape, array.dtype.name) for name, array in inputs.items()]
     outputs = [name for name in operator.outputs if name]
+    if operator.op_type == "GatherElements" and not operator.domain:
+        return _gathered(operator, inputs[operator.inputs[0]], inputs[operator.inputs[1]])
     try:
         with np.errstate(all="ignore"):
             known_from = max(opset, _REFERENCE_FROM.get(operator.op_type, 0))
@@ -161,6 +164,21 @@ def evaluate(
             return None
     by_name = {name: _owned(array) for name, array in zip(outputs, results, strict=True)}
     return [by_name.get(name, np.zeros(0)) for name in operator.outputs]
+
+
+def _gathered(
+    operator: Operator, data: NDArray[np.generic], indices: NDArray[np.generic]
+) -> list[NDArray[np.generic]] | None:
+    """What GatherElements picks; None for an index outside. The reference fails where indices have fewer elements."""
+    axis = operator.attributes.get("axis", 0)
+    assert isinstance(axis, int)
+    axis, extents = axis % data.ndim, list(indices.shape)
+    extents[axis] = data.shape[axis]
+    try:
+        picked = np.take_along_axis(data[tuple(map(slice, extents))], indices.astype(np.int64), axis)
+    except (IndexError, ValueError):
+        return None
+    return [_owned(picked)]
 
 
 def _owned(array: NDArray[np.generic]) -> NDArray[np.generic]:

@@ -36,6 +36,7 @@ from autofuse.kernels.open_sizes.open_attention import attention_kernel
 from autofuse.kernels.open_sizes.open_cache import append_kernel, cache_kernel, shift_kernel
 from autofuse.kernels.open_sizes.open_reduction import reduction_kernel
 from autofuse.kernels.open_sizes.open_rows import Tile, open_kernel
+from autofuse.kernels.open_sizes.open_sum import sum_kernel
 from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import BoundWorkload
 
@@ -165,6 +166,8 @@ def group_kernel(
         return Kernel(kernel.function, _packing(opened, group, lambda constants: kernel.pack(constants[0])))
     if group.reduces:
         return reduction_kernel(group.tiles[0].bound.workload, rows, emission.target, repeated)
+    if group.sums:
+        return sum_kernel(group.tiles[0].bound.workload, rows, emission.target, repeated)
     tiles = [Tile(tile.rows, tile.bound.workload, tile.schedule) for tile in group.tiles]
     kernel = open_kernel(tiles, rows, emission.target, group.picked, threads, repeated)
     return Kernel(kernel.function, _packing(opened, group, kernel.pack))

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autofuse.graph.loading.draft import Draft
 from autofuse.graph.mapping import POINTWISE
@@ -30,7 +31,7 @@ def simplify_copies(draft: Draft) -> bool:
 
 
 def _simpler(draft: Draft, operator: Operator) -> Operator:
-    for rule in (_gather_to_reshape, _neutral_to_expand, _decided_choice):
+    for rule in (_gather_of_equals, _gather_of_one, _gather_to_reshape, _neutral_to_expand, _decided_choice):
         operator = rule(draft, operator)
     return operator
 
@@ -47,6 +48,67 @@ def _decided_choice(draft: Draft, operator: Operator) -> Operator:
     if draft.tensors[chosen].shape == result.shape:
         return plain
     return draft.with_input(replace(plain, op_type="Expand"), 1, "shape", result.shape)
+
+
+def _gather_of_equals(draft: Draft, operator: Operator) -> Operator:
+    """Gather, GatherElements and GatherND of equal elements   become   Expand(one of them), whichever is picked.
+
+    So are kinds of tokens picked for each position, from a row of zeros.
+    """
+    if operator.op_type not in ("Gather", "GatherElements", "GatherND") or operator.domain:
+        return operator
+    one = _only_element(draft, operator.inputs[0])
+    return operator if one is None else _expanded(draft, operator, np.asarray(one))
+
+
+def _gather_of_one(draft: Draft, operator: Operator) -> Operator:
+    """Gather(x, i i i ... i)   becomes   Expand(the i-th of x), for a constant x: a row that broadcasts.
+
+    So is the embedding of the one kind of tokens, however many there are.
+    """
+    place = place_picked(draft, operator)
+    if place is None:
+        return operator
+    data, axis = draft.constants[operator.inputs[0]], operator.attributes.get("axis", 0)
+    assert isinstance(axis, int)
+    axis, many = axis % data.ndim, len(draft.tensors[operator.inputs[1]].shape)
+    row = np.take(data, place, axis).reshape(*data.shape[:axis], *(1,) * many, *data.shape[axis + 1 :])
+    return _expanded(draft, operator, row)
+
+
+def place_picked(draft: Draft, operator: Operator) -> int | None:
+    """The place that a Gather of a constant picks again and again; None where it picks several, or one once.
+
+    `simplify_copies` makes an Expand of it: folded it would be, or not, by how often it picks.
+    """
+    data = draft.constants.get(operator.inputs[0]) if operator.op_type == "Gather" and not operator.domain else None
+    if data is None or operator.inputs[1] not in draft.tensors or draft.tensors[operator.inputs[1]].elements < 2:
+        return None
+    place, axis = _only_element(draft, operator.inputs[1]), operator.attributes.get("axis", 0)
+    assert isinstance(axis, int)
+    extent = data.shape[axis % data.ndim]
+    return int(place) if place is not None and -extent <= int(place) < extent else None
+
+
+def _expanded(draft: Draft, operator: Operator, array: NDArray[np.generic]) -> Operator:
+    """The Expand of a constant to what an operator makes."""
+    name, shape = operator.outputs[0], draft.tensors[operator.outputs[0]].shape
+    plain = replace(operator, op_type="Expand", inputs=(draft.add_constant(f"{name}/one", array),), attributes={})
+    return draft.with_input(plain, 1, "shape", shape)
+
+
+def _only_element(draft: Draft, name: str) -> np.generic | None:
+    """The one value that all elements of a constant have, or of what an Expand makes of one, which is folded or not by
+    its size; None where they differ."""
+    array = draft.constants.get(name)
+    if array is None:
+        maker = next((one for one in draft.operators if name in one.outputs), None)
+        array = draft.constants.get(maker.inputs[0]) if maker is not None and maker.op_type == "Expand" else None
+    flat = None if array is None else array.reshape(-1)
+    if flat is None or not flat.size or flat[0] != flat[-1] or not np.all(flat == flat[0]):
+        return None
+    one: np.generic = flat[0]
+    return one
 
 
 def _gather_to_reshape(draft: Draft, operator: Operator) -> Operator:

@@ -88,18 +88,21 @@ class Picked:
 @dataclass(frozen=True, kw_only=True)
 class GroupKind:
     """What a group of operators is where it is not of rows: an `attention`, an operator with `picked` rows, one that
-    `reduces` over all of them, one that `appends` some to a cache, or two that `shift` them."""
+    `reduces` over all of them, one that `sums` those before each, one that `appends` some to a cache, or two that
+    `shift` them."""
 
     attention: Attention | None = None
     picked: Picked | None = None
     reduces: bool = False
+    sums: bool = False
     appends: bool = False
     shift: Shift | None = None
 
     @property
     def in_tiles(self) -> bool:
         """Whether its kernel is one of tiles of rows, or of fixed sizes; else it is one of all rows at once."""
-        return self.attention is None and not self.reduces and not self.appends and self.shift is None
+        whole = self.reduces or self.sums or self.appends
+        return self.attention is None and self.shift is None and not whole
 
     @property
     def of_cache(self) -> bool:
@@ -110,9 +113,10 @@ class GroupKind:
 def check_rows(opened: OpenGraph, *, apart: bool = False) -> None:
     """InputError that names the first operator which mixes the rows of the open size, or may do so.
 
-    An attention may: there is a kernel for all of it. So may a reduction over all rows, an operator that reads
-    nothing but a few of them, one that appends some to a cache, and two that shift them. `apart`: nothing may. Only an
-    attention knows the end of a constant: all else is given a constant from its beginning on.
+    An attention may: there is a kernel for all of it. So may a reduction over all rows, a running sum of
+    them, an operator that reads nothing but a few of them, one that appends some to a cache, and two that shift them.
+    `apart`: nothing may. Only an attention knows the end of a constant: all else is given a constant from its beginning
+    on.
     """
     operators = opened.graph.operators
     attending = set() if apart else {name for found in attentions(opened) for name in found.operators}
@@ -130,7 +134,7 @@ def check_rows(opened: OpenGraph, *, apart: bool = False) -> None:
 
 def _check_operator(opened: OpenGraph, operator: Operator, apart: bool) -> None:
     touched = [name for name in (*operator.inputs, *operator.outputs) if opened.has(name)]
-    if not touched or (not apart and reduces_rows(opened, operator)):
+    if not touched or (not apart and (reduces_rows(opened, operator) or sums_rows(opened, operator))):
         return
     if grids := [name for name in touched if name in opened.grids]:
         raise refused_grid(opened, grids[0])
@@ -206,6 +210,18 @@ def reduces_rows(opened: OpenGraph, operator: Operator) -> bool:
     return rows.axis in reduced and single and (dtype == "float32" or summed)
 
 
+def sums_rows(opened: OpenGraph, operator: Operator) -> bool:
+    """Whether an operator adds up all rows before each, as positions are counted in a mask of tokens."""
+    if operator.op_type != "CumSum" or operator.domain:
+        return False
+    case = _Case(operator, opened)
+    rows, axes = case.rows(0), case.integers(1, "axis")
+    if not case.only_first() or rows is None or rows.more or axes is None or rows != case.made:
+        return False
+    dtype = opened.graph.tensors[operator.inputs[0]].dtype
+    return axes[0] % case.rank == rows.axis and dtype in ("float32", "int32", "int64")
+
+
 def _elementwise(case: _Case) -> bool:
     return all(_alike(case, place) for place in range(len(case.operator.inputs)))
 
@@ -255,6 +271,13 @@ def _normalised(default: int) -> Callable[[_Case], bool]:
         return case.only_first() and rows is not None and rows == case.made and axis != rows.axis
 
     return rule
+
+
+def _running(case: _Case) -> bool:
+    rows, axes = case.rows(0), case.integers(1, "axis")
+    if not case.only_first() or rows is None or axes is None:
+        return False
+    return rows == case.made and axes[0] % case.rank != rows.axis
 
 
 def _layer_normalisation(case: _Case) -> bool:
@@ -345,6 +368,7 @@ _RULES: dict[str, Callable[[_Case], bool]] = {
     **dict.fromkeys(("ArgMax", "ArgMin"), _normalised(0)),
     **dict.fromkeys(("LayerNormalization", "RMSNormalization"), _layer_normalisation),
     **dict.fromkeys(("Resize", "Upsample"), _resize),
+    **dict.fromkeys(("CumSum", "CumProd"), _running),
     "Concat": _concat,
     "Expand": _expand,
     "Gather": _gather,
