@@ -35,6 +35,7 @@ from autofuse.search.progress import (
     PartsForecast,
     PlanTime,
     Progress,
+    SizeRatio,
     TuneResult,
 )
 from autofuse.segments.report import PartReport, RestReport
@@ -52,6 +53,6 @@ __all__ = [
     "Library", "MergeReport", "MixReport", "MoreTime", "OpenQuestions", "PartReport", "PartsDifference",
     "PartsExplanation", "PartsExport", "PartsForecast", "PartsFront", "PartsSummary", "PlanDifference",
     "PlanExport", "PlanTime", "Point", "Progress", "Quantized", "Report", "RestReport", "Revalidated",
-    "RivalReport", "RunOutput", "RunReport", "RunStatus", "Serving", "ShownParts", "ShownPlan", "SizesReport",
-    "Stopping", "TaskInfo", "TriedSet", "TuneResult", "Waterfall", "WhoRuns",
+    "RivalReport", "RunOutput", "RunReport", "RunStatus", "Serving", "ShownParts", "ShownPlan", "SizeRatio",
+    "SizesReport", "Stopping", "TaskInfo", "TriedSet", "TuneResult", "Waterfall", "WhoRuns",
 ]  # fmt: skip

@@ -69,10 +69,10 @@ def tune(
     once it says True the search ends, and KeyboardInterrupt is raised. `pareto`: search plans that need little memory
     as well, and end with the front of both (`TuneResult.front`). `trained`: the model that guides the search: a file,
     or the name of a shipped one ("default"); None: no model. `sizes`: one named size stays open in a range, as for
-    `compile`; then no plans are searched, but schedules of the tiles of its kernels, weighted by sizes from the
-    smallest to the largest, or by those that happen: `trace`, a file that `Session.write_sizes` wrote. What the budget
-    left no time for stands in `TuneResult.left_out`. `dry_run`: nothing is measured or written; `TuneResult.forecast`
-    says what the budget will reach, for each segment of a model in parts.
+    `compile`; then plans are compared by the tiles of their kernels, weighted by sizes from the smallest to the
+    largest, or by those that happen: `trace`, a file that `Session.write_sizes` wrote. What the budget left no time for
+    stands in `TuneResult.left_out`. `dry_run`: nothing is measured or written; `TuneResult.forecast` says what the
+    budget will reach, for each segment of a model in parts.
     """
     began = time.monotonic()  # the budget counts from here on, loading the compiler included
     _check(seed, trained)
@@ -123,7 +123,7 @@ def _tiles(
 
     if request.pareto or request.trained is not None:
         option = "--pareto" if request.pareto else "--model"
-        raise InputError(f"--sizes: {option} is for searches of plans, and only tiles are searched; leave it out")
+        raise InputError(f"--sizes: {option} is for searches at fixed sizes; leave it out")
     return tune_open(model, place, open_sizes(sizes), request, began, trace)
 
 

@@ -14,7 +14,7 @@ from autofuse.environment.plan_evidence import known_limits
 from autofuse.errors import AutofuseError, PlanError, StrictMissError
 from autofuse.fusion.legality import check_plan
 from autofuse.fusion.plan import NO_LIMITS, FusionPlan, ScheduleLimits
-from autofuse.fusion.planner.baselines import default_plan, none_plan, plan_of_rows
+from autofuse.fusion.planner.baselines import default_plan, none_plan
 from autofuse.fusion.planner.rewriting import RewritingPlanner, is_exact
 from autofuse.fusion.space import FusionSpace
 from autofuse.graph.key import graph_key
@@ -50,32 +50,18 @@ def find_plan(context: Context, graph: Graph, model_sha256: str, asked: str | No
     Whatever the plan, its schedules keep to the limits under which this network is known to be right as a whole, and
     to the policy's. StrictMissError when only what was measured here will do, and nothing was.
     """
-    found = _named(context, graph, asked) if asked and asked != "best" else _climbed(context, graph, model_sha256)
-    return _limited(context, graph, found)
+    found = named_plan(context, graph, asked) if asked and asked != "best" else _climbed(context, graph, model_sha256)
+    return limited(context, graph_key(graph), found)
 
 
-def find_open_plan(context: Context, graph: Graph, model_sha256: str, asked: str | None) -> FoundPlan:
-    """The plan for a model with open sizes; see `find_plan`.
-
-    No search of plans is made over open sizes: `tune --sizes` measures tiles under the plan of this ladder. So where
-    only what was measured will do, that holds for tiles, and the plan comes from the same rung as for `tune`.
-    """
-    if asked and asked != "best":
-        return _limited(context, graph, _named(context, graph, asked))
-    found = next(_known(context, graph, model_sha256), None)
-    if found is None and (context.policy.measured_only or context.policy.on_miss not in ("none", "model")):
-        space, target = FusionSpace(exact=context.policy.limits.exact), context.environment.target
-        found = FoundPlan(plan_of_rows(graph, space, target.l2_bytes), RULE, "default rule")
-    return _limited(context, graph, found or _missed(context, graph))
-
-
-def _limited(context: Context, graph: Graph, found: FoundPlan) -> FoundPlan:
-    """A plan with all limits that its schedules keep to."""
-    known = known_limits(context.database, context.environment.setting, graph_key(graph))
+def limited(context: Context, key: str, found: FoundPlan) -> FoundPlan:
+    """A plan with all limits that its schedules keep to, for the graph of this key."""
+    known = known_limits(context.database, context.environment.setting, key)
     return replace(found, limits=found.limits & known & context.policy.limits)
 
 
-def _named(context: Context, graph: Graph, asked: str) -> FoundPlan:
+def named_plan(context: Context, graph: Graph, asked: str) -> FoundPlan:
+    """The plan of this name, or in this file."""
     plan, limits = limited_plan(graph, asked)
     if (context.policy.limits & limits).exact and not is_exact(plan):
         raise PlanError(f"--exact: plan {asked} folds or rewrites so that results round differently")
@@ -100,16 +86,16 @@ def _climbed(context: Context, graph: Graph, model_sha256: str) -> FoundPlan:
         )
     for found in _transferred(context, graph, model_sha256):
         return found
-    return _missed(context, graph)
+    return missed(context, graph)
 
 
-def _known(context: Context, graph: Graph, model_sha256: str) -> Iterator[FoundPlan]:
+def known_plans(context: Context, graph: Graph, model_sha256: str) -> Iterator[FoundPlan]:
     """Plans that were measured, here before elsewhere and at other shapes."""
     yield from _measured(context, graph)
     yield from _transferred(context, graph, model_sha256)
 
 
-def _missed(context: Context, graph: Graph) -> FoundPlan:
+def missed(context: Context, graph: Graph) -> FoundPlan:
     """The plan where none was measured, as the policy wants it."""
     if context.policy.on_miss == "none":
         return FoundPlan(none_plan(graph), NONE, "none")
@@ -137,7 +123,7 @@ def _measured(context: Context, graph: Graph) -> Iterator[FoundPlan]:
     stored = context.database.best_plan(context.environment.setting, graph_key(graph))
     if stored is None:
         return
-    plan = _usable(context, graph, stored.plan)
+    plan = usable(context, graph, stored.plan)
     if plan is not None:
         exact = stored.tier == EXACT
         source = f"{stored.source} ({stored.origin})"
@@ -161,18 +147,18 @@ def _transferred(context: Context, graph: Graph, model_sha256: str) -> Iterator[
     base, setting = context.database, context.environment.setting
     key = graph_key(graph)
     for row in alike(base, context.environment, base.foreign_plans(setting, key)):
-        plan = _usable(context, graph, row.plan)
+        plan = usable(context, graph, row.plan)
         if plan is not None:
             yield FoundPlan(plan, SIMILAR, row.origin, limits=ScheduleLimits.from_json(row.limits))
     for form in base.forms_of_model(setting, model_sha256):
         stored = base.best_plan(setting, form) if form != key else None
-        plan = _usable(context, graph, stored.plan) if stored is not None else None
+        plan = usable(context, graph, stored.plan) if stored is not None else None
         if stored is not None and plan is not None:
             source = f"{stored.source} ({stored.origin}) for other input shapes"
             yield FoundPlan(plan, NEAREST, source, limits=known_limits(base, setting, form))
 
 
-def _usable(context: Context, graph: Graph, text: str) -> FusionPlan | None:
+def usable(context: Context, graph: Graph, text: str) -> FusionPlan | None:
     """A stored plan, when it is legal here and rounds as the policy wants."""
     plan = _legal(graph, text)
     return plan if plan is not None and (is_exact(plan) or not context.policy.limits.exact) else None

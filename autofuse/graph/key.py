@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 
 from autofuse.graph.model import Graph
 
@@ -23,6 +24,11 @@ def graph_key(graph: Graph) -> str:
     ]
     body = [list(graph.inputs), list(graph.outputs), operators, sorted(tensors), graph.opset]
     return hashlib.sha256(json.dumps(body, separators=(",", ":")).encode()).hexdigest()
+
+
+def open_key(key: str, names: Iterable[str]) -> str:
+    """Key of a graph, or of a model, of which the sizes of such names stay open, from its key at fixed sizes."""
+    return hashlib.sha256(f"{key} open {' '.join(sorted(names))}".encode()).hexdigest()
 
 
 def _attributes(attributes: object) -> list[list[str]]:

@@ -1,1 +1,1 @@
-"""Models with an open size beyond compiling: tuned tile by tile."""
+"""Models with an open size beyond compiling: their plans and tiles searched, their libraries raced."""

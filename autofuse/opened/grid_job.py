@@ -18,6 +18,7 @@ from autofuse.backend.library.threads import usable_threads
 from autofuse.compiler.context import Context
 from autofuse.compiler.formats import check_form, check_signed, with_files, writer
 from autofuse.compiler.job import LOOKING_UP, READING, checked_plan, read_files
+from autofuse.compiler.open_sizes.plans import OpenForm, find_open_plan
 from autofuse.compiler.open_sizes.tiles import (
     emitted,
     open_report,
@@ -26,7 +27,7 @@ from autofuse.compiler.open_sizes.tiles import (
     simplest_tile,
     tile_report,
 )
-from autofuse.compiler.plan_ladder import FoundPlan, find_open_plan
+from autofuse.compiler.plan_ladder import FoundPlan
 from autofuse.compiler.report import HIT, RULE, TILE, CompileReport, GroupReport
 from autofuse.compiler.schedule_ladder import Found, Ladder
 from autofuse.errors import InputError, UncoveredError
@@ -99,7 +100,7 @@ def compile_grid(
         private_key(key)
     read = read_images(model, given, sizes, told)
     told(LOOKING_UP, 0, 1)
-    planned = grid_plan(context, read, find_open_plan(context, read.opened.graph, read.sha256, plan))
+    planned = grid_plan(context, read, find_open_plan(context, form_of_images(context, read), plan))
     part, found = _scheduled(context, planned)
     write = writer(form, model, given, None)
     if output is not None:
@@ -109,6 +110,18 @@ def compile_grid(
         )  # fmt: skip
     report = _report(context, model, output, part, planned, found, time.monotonic() - started)
     return with_files(report, form, output, write)
+
+
+def write_grid(context: Context, planned: GridPlan, output: Path) -> None:
+    """Write the library of a plan, in the format `so`."""
+    part, _ = _scheduled(context, planned)
+    target = context.environment.target
+    build_grid_library(part, target, context.threads, output, jobs=usable_threads(), kept=user_objects(target))
+
+
+def form_of_images(context: Context, read: GridModel) -> OpenForm:
+    """What plans are looked up for."""
+    return OpenForm(read.opened.graph, read.sha256, read.opened.sizes, partial(grid_plan, context, read))
 
 
 def read_images(model: Path, given: Given, sizes: Sequence[OpenSize], told: Progress = silent) -> GridModel:

@@ -2,60 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 
 from autofuse.backend.compile.open_sizes.grid_program import BuiltGroup
 from autofuse.compiler import Context
-from autofuse.compiler.plan_ladder import FoundPlan, find_open_plan
-from autofuse.graph.loading.given.sizes import OpenSize
+from autofuse.compiler.open_sizes.plans import OpenForm
+from autofuse.compiler.plan_ladder import FoundPlan
 from autofuse.graph.loading.given.trace import Point
 from autofuse.graph.model import Graph
 from autofuse.graph.transform.open_sizes.grid_graph import GridGraph
 from autofuse.graph.transform.open_sizes.grid_rules import GridOperators
 from autofuse.graph.transform.open_sizes.grid_tiles import tile_graph
 from autofuse.kernels.workload.workload import BoundWorkload
-from autofuse.opened.grid_job import grid_plan, read_images
+from autofuse.opened.grid_job import GridModel, form_of_images, grid_plan, write_grid
+from autofuse.opened.tiled import Tiled
 from autofuse.search.lab.tiles import WeightedTile
-from autofuse.values.arguments import Given
 
 
 @dataclass(frozen=True, eq=False)
-class Tiled:
-    """The tiles of a plan: `graph` is the one that the plan leaves, `graphs` those that the tiles are part of."""
+class ImageModel:
+    """A model of images whose plans are searched; see `OpenedModel`. `happening`: the part of all calls that has such
+    sizes."""
 
-    graph: Graph
-    chosen: FoundPlan
-    kernels: int
-    tiles: Sequence[WeightedTile]
-    graphs: dict[int, Graph]
+    context: Context
+    read: GridModel
+    happening: Mapping[Point, float]
 
+    @property
+    def form(self) -> OpenForm:
+        """What plans are looked up for."""
+        return form_of_images(self.context, self.read)
 
-def image_tiles(
-    context: Context, model: Path, given: Given, sizes: Sequence[OpenSize], happening: Mapping[Point, float]
-) -> Tiled:
-    """The tiles of a model of images under the plan that `compile` takes; `happening`: the part of all calls that has
-    such sizes."""
-    read = read_images(model, given, sizes)
-    planned = grid_plan(context, read, find_open_plan(context, read.opened.graph, read.sha256, None))
-    opened, known = planned.opened, GridOperators(planned.opened)
-    tiles: list[WeightedTile] = []
-    graphs: dict[int, Graph] = {}
-    for group in planned.groups:
-        if group.group.reduces:
-            continue
-        for lengths, tile in group.tiles.items():
-            graph = opened.graph
-            if group.form is not None:
-                places = dict(zip(group.form.sizes, lengths, strict=True))
-                graph = tile_graph(known, group.group, places).graph
-            runs = sum(part * _runs(opened, group, lengths, point) for point, part in happening.items())
-            number, shown = len(graphs), "x".join(map(str, lengths))
-            graphs[number] = _alone(graph, tile.bound)
-            tiles.append(WeightedTile(0, tile.bound, runs, number, shown))
-    return Tiled(opened.graph, planned.chosen, sum(bool(group.tiles) for group in planned.groups), tiles, graphs)
+    def tiled(self, chosen: FoundPlan) -> Tiled:
+        """The tiles of a plan, each in a small graph of its own."""
+        planned = grid_plan(self.context, self.read, chosen)
+        opened, known = planned.opened, GridOperators(planned.opened)
+        tiles: list[WeightedTile] = []
+        graphs: dict[str, Graph] = {}
+        for group in planned.groups:
+            for lengths, tile in () if group.group.reduces else group.tiles.items():
+                graph = opened.graph
+                if group.form is not None:
+                    places = dict(zip(group.form.sizes, lengths, strict=True))
+                    graph = tile_graph(known, group.group, places).graph
+                counts = tuple(float(_runs(opened, group, lengths, point)) for point in self.happening)
+                runs = sum(part * count for part, count in zip(self.happening.values(), counts, strict=True))
+                number, shown = tile.bound.workload.key, "x".join(map(str, lengths))
+                graphs.setdefault(number, _alone(graph, tile.bound))
+                tiles.append(WeightedTile(0, tile.bound, group.group.operators, counts, runs, number, shown))
+        whole = Counter(group.bound.workload.key for group in planned.groups if group.group.reduces)
+        kernels = sum(bool(group.tiles) for group in planned.groups)
+        return Tiled(opened.graph, planned.chosen, kernels, tiles, graphs, whole)
+
+    def write(self, chosen: FoundPlan, output: Path) -> None:
+        """Writes the library of a plan."""
+        write_grid(self.context, grid_plan(self.context, self.read, chosen), output)
 
 
 def _runs(opened: GridGraph, group: BuiltGroup, lengths: tuple[int, ...], point: Point) -> int:

@@ -1,34 +1,49 @@
-"""`tune` of a model with an open size: schedules of the tiles of its kernels, under the plan that `compile` takes."""
+"""`tune` of a model with an open size: plans, and schedules of the tiles of their kernels."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 from autofuse.compiler import Context, Policy
-from autofuse.compiler.open_sizes.job import OpenPlan, open_plan
-from autofuse.compiler.open_sizes.reading import OpenModel, read_open
-from autofuse.compiler.open_sizes.tiles import sharing
-from autofuse.compiler.plan_ladder import find_open_plan
+from autofuse.compiler.open_sizes.plans import SIZES, find_open_plan, ranges_json
+from autofuse.compiler.open_sizes.reading import read_open
+from autofuse.compiler.report import RULE
 from autofuse.database.database import ProfilingDatabase, open_database
+from autofuse.database.records import Json, RunStart, Trial
 from autofuse.environment.device import RunnerOptions, open_runner, thread_count
+from autofuse.environment.environment import Environment
 from autofuse.environment.place import Place
-from autofuse.fusion.plan import ScheduleLimits
+from autofuse.fusion.plan import FusionPlan, ScheduleLimits
+from autofuse.fusion.planner.baselines import planner_of_rows
 from autofuse.graph.loading.given.buckets import of_images
 from autofuse.graph.loading.given.sizes import OpenSize, open_ones, the_open_one
 from autofuse.graph.loading.given.trace import Point, read_trace, shares
-from autofuse.kernels.open_sizes.open_rows import tile_counts
-from autofuse.opened.grid_tiles import Tiled, image_tiles
+from autofuse.opened.grid_job import read_images
+from autofuse.opened.grid_tiles import ImageModel
+from autofuse.opened.plan_race import PlanRace, RaceVerdict
+from autofuse.opened.plan_search import FAILED, Candidate, OpenPlanSearch, Tried
+from autofuse.opened.row_tiles import RowModel
+from autofuse.opened.tiled import OpenedModel
 from autofuse.search.budget.budget import Budget, now
-from autofuse.search.lab.tiles import TileSearch, WeightedTile
-from autofuse.search.progress import Progress, SearchRequest, TuneResult
+from autofuse.search.lab.tiles import TileSearch
+from autofuse.search.plans.plan_search import PlanSearch
+from autofuse.search.progress import ChoiceDecision, Progress, SearchRequest, TuneResult
 from autofuse.search.schedules.evidence import SearchEvidence, searched_space
-from autofuse.search.tune import SAMPLING
-from autofuse.values.arguments import Given, file_title
+from autofuse.search.tune import SAMPLING, quiet_studies, unused_name
+from autofuse.values.arguments import file_title
+from autofuse.values.ratios import FASTER, SAME
 from autofuse.values.scratch import scratch_folder
+
+DEFAULT, PREVIOUS, SEARCHED = "default", "previous", "search"
+"""Names of the plan that stays, the rule's or what was known before, and of one that the search found."""
+MOST_KEPT = 0.5
+"""Part of the budget that is kept for a race, at most."""
 
 
 def tune_open(
@@ -39,62 +54,57 @@ def tune_open(
     since: float,
     trace: Path | None = None,
 ) -> TuneResult:
-    """Search schedules of the tiles of `model`, the sizes of `sizes` with a range left open; see `autofuse.api.tune`.
-    KeyboardInterrupt when somebody asked for a stop; what was measured is kept. `trace`: a file of
+    """Search plans of `model`, the sizes of `sizes` with a range left open, and schedules of their tiles; see
+    `autofuse.api.tune`. KeyboardInterrupt when somebody asked for a stop; what was measured is kept. `trace`: a file of
     the sizes that happen.
 
     InputError that names the operator which mixes what the size counts, or depends on it in another way.
     """
-    budget_s = request.budget_s
-    budget = Budget.lasting(budget_s, request.stop, since)
+    quiet_studies()
+    budget = Budget.lasting(request.budget_s, request.stop, since)
     asked = place.find(measuring=True)
     asked.require_measurable()
     thread_count(place.threads, asked)
     images = of_images(model, [one.name for one in open_ones(sizes)])
     ranges = open_ones(sizes) if images else _ranges(sizes)
     happening = shares(ranges, None if trace is None else read_trace(trace, *ranges))
-    request.progress(Progress("opening", f"reading {model.name}", now() - since, budget_s, total=request.trials))
+    elapsed_s = now() - since
+    request.progress(Progress("opening", f"reading {model.name}", elapsed_s, request.budget_s, total=request.trials))
     with ExitStack() as stack:
         base = stack.enter_context(open_database(place.database))
-        with Context(place, policy=Policy(limits=ScheduleLimits(exact=request.exact)), asked=asked) as context:
-            tiled = (image_tiles if images else row_tiles)(context, model, request.given, sizes, happening)
+        policy = Policy(limits=ScheduleLimits(exact=request.exact))
+        context = stack.enter_context(Context(place, policy=policy, asked=asked))
+        opened = _read(context, model, sizes, happening, request, images)
         environment = place.environment(base, measuring=True, asked=asked)
-        space = searched_space(request.space, environment, request.exact)
-        evidence = SearchEvidence(tiled.graph, space, environment, base, request.seed)
-        evidence.limit_schedules(tiled.chosen.limits)
-        options = RunnerOptions(SAMPLING)
-        runner = stack.enter_context(open_runner(environment.device, environment.setting.threads, options))
         folder = stack.enter_context(scratch_folder())
-
-        def tell(what: str) -> None:
-            counts, elapsed_s = evidence.counts, now() - since
-            left_s = None if budget_s is None else max(0.0, budget_s - elapsed_s)
-            request.progress(
-                Progress(
-                    "search", what, elapsed_s, budget_s, counts.measured, request.trials, counts.ok, counts.failed,
-                    counts.hits, left_s=left_s, asking="tiles",
-                )
-            )  # fmt: skip
-
-        search = TileSearch(tiled.tiles, tiled.graphs, evidence, runner, folder, tell)
-        search.advance(budget, request.trials)
+        run = stack.enter_context(_run(base, environment, model, opened, request, since))
+        space = searched_space(request.space, environment, request.exact)
+        evidence = SearchEvidence(opened.form.graph, space, environment, base, request.seed)
+        runner = stack.enter_context(open_runner(environment.device, context.threads, RunnerOptions(SAMPLING)))
+        first = find_open_plan(context, opened.form, None)
+        evidence.limit_schedules(first.limits)
+        planner = planner_of_rows(opened.form.graph, space.fusion, environment.target.l2_bytes)
+        search = TileSearch(evidence, runner, run.id, folder, partial(_tell, request, since, evidence), request.trials)
+        plans = OpenPlanSearch(opened, search, first, PlanSearch(planner, request.seed), run.record)
+        confirming = partial(_tell, request, since, evidence, phase="confirming")
+        race = PlanRace(plans, model, sizes, request.given, runner, folder, request.budget_s, confirming)
+        most_s = MOST_KEPT * (request.budget_s or 0.0)
+        plans.advance(budget.keeping(lambda: min(most_s, race.needed_s(plans.best))))
         if budget.stopped():
             raise KeyboardInterrupt
-        return _result(model, base, search, tiled, time.monotonic() - since)
+        outcome = _concluded(run, plans, race, budget)
+        run.state = "finished"
+        return _result(model, plans, outcome, run, time.monotonic() - since)
 
 
-def row_tiles(
-    context: Context, model: Path, given: Given, sizes: Sequence[OpenSize], happening: Mapping[Point, float]
-) -> Tiled:
-    """The tiles of rows under the plan that `compile` takes, at the sizes that are `happening`."""
-    read = read_open(model, given, sizes)
-    planned = open_plan(context, read, find_open_plan(context, read.opened.graph, read.sha256, None))
-    tiles = weighted(planned, {_ordered(read, _ranges(sizes), point): part for point, part in happening.items()})
-    firsts = {other.key: first.key for other, first in sharing(planned.kernels, context.environment.target)}
-    tiles = [replace(tile, first=firsts.get(tile.bound.workload.key, "")) for tile in tiles]
-    graphs = {rows: planned.opened.at(rows or planned.opened.size) for rows in {tile.rows for tile in tiles}}
-    kernels = sum(bool(own) for _, _, own in planned.groups)
-    return Tiled(planned.opened.graph, planned.chosen, kernels, tiles, graphs)
+def _read(
+    context: Context, model: Path, sizes: Sequence[OpenSize], happening: Mapping[Point, float], request: SearchRequest,
+    images: bool,
+) -> OpenedModel:  # fmt: skip
+    """The model whose plans are searched."""
+    if images:
+        return ImageModel(context, read_images(model, request.given, sizes), happening)
+    return RowModel(context, read_open(model, request.given, sizes), _ranges(sizes), happening)
 
 
 def _ranges(sizes: Sequence[OpenSize]) -> Sequence[OpenSize]:
@@ -103,39 +113,127 @@ def _ranges(sizes: Sequence[OpenSize]) -> Sequence[OpenSize]:
     return found if len(found) == 2 else (the_open_one(sizes),)
 
 
-def _ordered(read: OpenModel, ranges: Sequence[OpenSize], point: Point) -> tuple[int, int]:
-    """The size of one sequence, and how many there are."""
-    values = {size.name: value for size, value in zip(ranges, point, strict=True)}
-    return values[read.size.name], 1 if read.repeats is None else values[read.repeats.size.name]
+def _tell(request: SearchRequest, since: float, evidence: SearchEvidence, what: str, phase: str = "search") -> None:
+    """Tells what was done last."""
+    counts, elapsed_s = evidence.counts, now() - since
+    left_s = None if request.budget_s is None else max(0.0, request.budget_s - elapsed_s)
+    told = Progress(
+        phase, what, elapsed_s, request.budget_s, counts.measured, request.trials, counts.ok, counts.failed,
+        counts.hits, left_s=left_s, asking="plans and tiles" if phase == "search" else "",
+    )  # fmt: skip
+    request.progress(told)
 
 
-def weighted(planned: OpenPlan, happening: Mapping[tuple[int, int], float]) -> list[WeightedTile]:
-    """Every tile, with how often a call runs it on the average; `happening`: the part of all calls that has a size, and
-    a number of sequences."""
-    found = []
-    for group, whole, tiles in planned.groups:
-        if not group.in_tiles:
-            continue
-        rows = [count for count, _ in tiles]
-        once = group.picked is not None or rows == [0]
-        counts = {}
-        for size, sequences in happening:
-            joined, times = planned.of_call(group, whole, size, sequences)
-            runs_of = [1] * len(rows) if once else tile_counts(rows, joined)
-            counts[size, sequences] = [times * runs for runs in runs_of]
-        for place, (count, bound) in enumerate(tiles):
-            runs = sum(share * counts[point][place] for point, share in happening.items())
-            found.append(WeightedTile(count, bound, runs, count))
-    return found
+@dataclass
+class _Run:
+    """The run in the database: plans that were tried, and the choice. `state`: what it ends as."""
+
+    base: ProfilingDatabase
+    id: int
+    name: str
+    opened: OpenedModel
+    state: str = "failed"
+    tried: int = 0
+
+    def record(self, tried: Tried) -> None:
+        """Keeps a plan that was tried."""
+        self.keep(tried.plan, SEARCHED if tried.answers else DEFAULT)
+        answers: dict[str, Json] = {**tried.answers}
+        self.base.record_trial(
+            self.id,
+            Trial(number=self.tried, answers=answers, state=tried.state, plan_key=tried.plan.key, composed_us=tried.us),
+        )
+        self.tried += 1
+
+    def keep(self, plan: FusionPlan, origin: str) -> None:
+        """Keeps a plan."""
+        self.base.record_plan(self.opened.form.key, plan.key, plan.to_json(), origin)
+
+    def choose(self, plan: FusionPlan, name: str, trusted: bool, details: Mapping[str, Json]) -> None:
+        """What `compile` takes from now on."""
+        self.keep(plan, name)
+        told = {"name": name, SIZES: ranges_json(self.opened.form.sizes), **details}
+        self.base.record_choice(self.id, plan.key, [], median_us=None, trusted=trusted, details=told)
 
 
-def _result(model: Path, base: ProfilingDatabase, search: TileSearch, tiled: Tiled, elapsed_s: float) -> TuneResult:
-    evidence = search.evidence
-    counts, setting = evidence.counts, evidence.environment.setting
-    untimed = sum(one.us is None for one in search.times())
+@contextmanager
+def _run(
+    base: ProfilingDatabase, environment: Environment, model: Path, opened: OpenedModel, request: SearchRequest,
+    since: float,
+) -> Iterator[_Run]:  # fmt: skip
+    """The run of a search, which ends as its `state` says; as interrupted where somebody stops it."""
+    base.release_dead()
+    form, title, setting = opened.form, file_title(model), environment.setting
+    started = datetime.now(UTC) - timedelta(seconds=now() - since)
+    stem = f"{title}-{setting.threads}t-{started:%Y%m%d-%H%M%S}"
+    told: dict[str, Json] = {
+        "model": title + model.suffix, "threads": setting.threads, "device": environment.profile.name,
+        SIZES: ranges_json(form.sizes),
+    }  # fmt: skip
+    start = RunStart(
+        name=unused_name(base, stem), model_name=title, model_sha256=form.model_key, graph_key=form.key,
+        seed=request.seed, arguments=told, budget={"seconds": request.budget_s, "trials": request.trials},
+        provenance=environment.provenance.as_dict(), started_at=started,
+    )  # fmt: skip
+    run = _Run(base, base.start_run(setting, start), start.name, opened)
+    try:
+        yield run
+    except KeyboardInterrupt:
+        run.state = "interrupted"
+        raise
+    finally:
+        base.finish_run(run.id, run.state)
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """How a search ended: the plan, its name, what a race said (None: there was none), what the reader must know."""
+
+    chosen: Candidate
+    name: str
+    verdict: RaceVerdict | None = None
+    warning: str = ""
+    against: str = DEFAULT
+
+
+def _concluded(run: _Run, plans: OpenPlanSearch, race: PlanRace, budget: Budget) -> _Outcome:
+    """Decides and records the plan. One that was not raced is not taken in place of the one that stays."""
+    stays, best = plans.default, plans.best
+    untimed = sum(plans.search.evidence.searches[key].best_us is None for key in stays.runs)
     warning = f"{untimed} tiles have no time: the budget ended before, or every schedule failed" if untimed else ""
+    name = DEFAULT if plans.first.tier == RULE else PREVIOUS
+    if best is stays:
+        run.choose(stays.plan, name, not untimed, {})
+        return _Outcome(stays, name, None, warning)
+    gain = (plans.us(stays) or 0.0) / (plans.us(best) or 1.0)
+    if budget.spent() or budget.left() < min(race.needed_s(best), race.timing_s):
+        run.choose(stays.plan, name, False, {})
+        left = f"a plan whose tiles take {gain:.2f} times less was not raced: give a larger --budget"
+        return _Outcome(stays, name, None, left)
+    verdict = race.run(best, budget)
+    if verdict.wrong:
+        run.record(Tried({}, best.plan, FAILED, reason=verdict.problem))
+    details: dict[str, Json] = {
+        "against": name, "verdict": verdict.verdict, "ratio": verdict.ratio, "lo": verdict.lo, "hi": verdict.hi,
+        "at": {one.size: one.ratio for one in verdict.at},
+    }  # fmt: skip
+    if verdict.verdict == FASTER:
+        run.choose(best.plan, SEARCHED, True, details)
+        return _Outcome(best, SEARCHED, verdict, warning, name)
+    run.choose(stays.plan, name, verdict.verdict == SAME or bool(verdict.wrong), details)
+    return _Outcome(stays, name, verdict, verdict.problem or warning, SEARCHED)
+
+
+def _result(model: Path, plans: OpenPlanSearch, outcome: _Outcome, run: _Run, elapsed_s: float) -> TuneResult:
+    evidence, verdict = plans.search.evidence, outcome.verdict
+    counts, setting = evidence.counts, evidence.environment.setting
+    decision = None
+    if verdict is not None:
+        decided = verdict.ratio is not None and verdict.verdict in (FASTER, SAME)
+        decision = ChoiceDecision(outcome.against, verdict.verdict, decided, verdict.ratio, verdict.lo, verdict.hi)
     return TuneResult(
-        file_title(model), "", 0, base.location.text, evidence.environment.profile.name, setting.threads, "finished",
-        elapsed_s, counts.measured, counts.failed, counts.hits, 0, tiled.chosen.tier, tiled.chosen.plan.key,
-        tiled.kernels, warning=warning, tiles=search.times(),
+        file_title(model), run.name, run.id, run.base.location.text, evidence.environment.profile.name, setting.threads,
+        run.state, elapsed_s, counts.measured, counts.failed, counts.hits, run.tried, outcome.name,
+        outcome.chosen.plan.key, outcome.chosen.tiled.kernels, warning=outcome.warning, decision=decision,
+        tiles=plans.search.times(outcome.chosen.runs), raced=() if verdict is None else verdict.at,
     )  # fmt: skip

@@ -230,6 +230,20 @@ class TileTime:
 
 
 @dataclass(frozen=True)
+class SizeRatio:
+    """What a race of two plans of open sizes said at one of them: the time of the plan that stays over that of the best
+    one, with its interval [`lo`, `hi`]; None, and why, where there is no ratio. `share`: of all calls' time that is
+    spent at sizes near this one."""
+
+    size: str
+    share: float
+    ratio: float | None = None
+    lo: float | None = None
+    hi: float | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True)
 class TuneResult:
     """The outcome of a tuning job; `plans`: the finalists by name, `chosen` the one that `compile` takes.
 
@@ -241,7 +255,8 @@ class TuneResult:
     kind that took longest first. `waterfall`: what each decision was worth (None: too little was measured to say).
     `not_asked`: what it did not come to, and `more_time`: what as much time again is expected to give. `forecast`: of a
     dry run, which has nothing else to say. `decision`: how sure the choice is; None where nothing was raced. `tiles`:
-    of a model with an open size, of which nothing but these is searched, the one that takes most time first. `alone`:
+    of a model with an open size the tiles of the chosen plan, the one that takes most time first; `raced`: what a race
+    of plans said at each of several sizes. `alone`:
     what the race of the chosen plan with ONNX Runtime alone said, or why there was none. `decided_share`: part of the
     time of the kernels decided on in which the decision is trusted (see `autofuse.values.ratios.decided_share`).
     `compile_s`: seconds that compiling the chosen plan is expected to take.
@@ -275,6 +290,7 @@ class TuneResult:
     decision: ChoiceDecision | None = None
     forecast: Forecast | PartsForecast | None = None
     tiles: tuple[TileTime, ...] = ()
+    raced: tuple[SizeRatio, ...] = ()
     alone: str = ""
     decided_share: float | None = None
     compile_s: float = 0.0

@@ -104,6 +104,11 @@ def read_model(model: Path, request: SearchRequest) -> ReadModel:
     return ReadModel(graph, started, load_s, crowding(load_s, worked() - worked_s))
 
 
+def quiet_studies() -> None:
+    """Keeps Optuna from telling of each of its studies."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
 @contextmanager
 def open_session(
     model: Path,
@@ -123,7 +128,7 @@ def open_session(
     `RunnerOptions`). Goes on with the newest interrupted run of this model in this setting. The run ends as
     `ModelSession.state` says, or as "failed" when an error leaves the block.
     """
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    quiet_studies()
     read = read or read_model(model, request)
     graph, started = read.graph, read.started
     opening = partial(_tell_opening, request, started)

@@ -134,7 +134,7 @@ def compare(old: Timed, new: Timed, confidence: float = CONFIDENCE) -> Ratio:
     interval = ratio_interval(left, right, paired=paired, confidence=confidence)
     low, high = min(interval.lo, value), max(interval.hi, value)
     if paired:
-        verdict = _decided(low, high) if interval.confidence >= confidence else UNDECIDED
+        verdict = verdict_of(low, high) if interval.confidence >= confidence else UNDECIDED
         trusted = verdict != UNDECIDED
     else:
         trusted = old.trusted and new.trusted
@@ -142,7 +142,7 @@ def compare(old: Timed, new: Timed, confidence: float = CONFIDENCE) -> Ratio:
     return replace(bare, trusted=trusted, verdict=verdict, value=value, lo=low, hi=high)
 
 
-def _decided(low: float, high: float) -> str:
+def verdict_of(low: float, high: float) -> str:
     """What the interval [`low`, `high`] of a ratio says; a difference within `TOLERANCE` is none."""
     if low >= 1.0 / (1.0 + TOLERANCE) and high <= 1.0 + TOLERANCE:
         return SAME

@@ -15,7 +15,7 @@ from autofuse.values.arguments import format_duration, micros, size
 from autofuse.values.names import counted
 
 if TYPE_CHECKING:
-    from autofuse.api.results import AskedQuestions, ChoiceDecision, CompositionReport, PlanTime, TuneResult
+    from autofuse.api.results import AskedQuestions, ChoiceDecision, CompositionReport, PlanTime, SizeRatio, TuneResult
 
 
 def tune_text(result: TuneResult) -> Group:
@@ -56,12 +56,7 @@ def _tiles(result: TuneResult) -> list[dict[str, object]]:
 
 def _facts(result: TuneResult) -> Iterator[tuple[str, str]]:
     if result.tiles:
-        yield "searched", f"{counted(len(result.tiles), 'tile')} of {counted(result.kernels, 'kernel')}"
-        tried = f"{result.measured - result.failed} ok, {result.failed} failed, {result.hits} known already"
-        yield "candidates", tried
-        if result.warning:
-            yield "warning", result.warning
-        yield "recorded", f"in {result.database}"
+        yield from _facts_of_tiles(result)
         return
     yield "chosen", _chosen(result)
     if result.decision is not None:
@@ -72,11 +67,7 @@ def _facts(result: TuneResult) -> Iterator[tuple[str, str]]:
         yield "as a whole", result.alone
     if result.composition is not None:
         yield "composed", _composition(result.composition)
-    yield (
-        "candidates",
-        f"{result.measured - result.failed} ok, {result.failed} failed, {result.hits} known already; "
-        f"{counted(result.plan_trials, 'plan')} tried",
-    )
+    yield "candidates", _candidates(result)
     if result.questions:
         yield "asked", "; ".join(_asked(one) for one in result.questions)
     chosen = result.plans.get(result.chosen)
@@ -87,7 +78,43 @@ def _facts(result: TuneResult) -> Iterator[tuple[str, str]]:
         yield "warning", result.warning
     elif result.left_out:
         yield "left out", "; ".join(result.left_out)
-    yield "recorded", f"run {result.run_id} ({result.run}) in {result.database}"
+    yield "recorded", _recorded(result)
+
+
+def _facts_of_tiles(result: TuneResult) -> Iterator[tuple[str, str]]:
+    """What there is to say of a model with open sizes."""
+    yield "searched", f"{counted(len(result.tiles), 'tile')} of {counted(result.kernels, 'kernel')}"
+    yield "chosen", f"plan {result.chosen}, {counted(result.kernels, 'kernel')}"
+    if result.decision is not None:
+        yield "decided", _decision(result.decision)
+    if result.raced:
+        yield "at sizes", ", ".join(_at_size(one) for one in result.raced)
+    yield "candidates", _candidates(result)
+    if result.warning:
+        yield "warning", result.warning
+    yield "recorded", _recorded(result)
+
+
+def _candidates(result: TuneResult) -> str:
+    """How many schedules and plans were tried."""
+    return (
+        f"{result.measured - result.failed} ok, {result.failed} failed, {result.hits} known already; "
+        f"{counted(result.plan_trials, 'plan')} tried"
+    )
+
+
+def _recorded(result: TuneResult) -> str:
+    """Where everything stands that was measured."""
+    return f"run {result.run_id} ({result.run}) in {result.database}"
+
+
+def _at_size(one: SizeRatio) -> str:
+    """What a race of plans said at a size: "64: 1.05x (1.03-1.07)"."""
+    return (
+        f"{one.size}: {one.problem}"
+        if one.ratio is None
+        else f"{one.size}: {one.ratio:.2f}x ({one.lo:.2f}-{one.hi:.2f})"
+    )
 
 
 def _asked(one: AskedQuestions) -> str:

@@ -23,6 +23,7 @@ from autofuse.compiler.context import Context
 from autofuse.compiler.formats import check_form, check_signed, with_files, writer
 from autofuse.compiler.job import LOOKING_UP, checked_plan, read_files
 from autofuse.compiler.open_sizes.groups import Grouped, behind_products, open_groups
+from autofuse.compiler.open_sizes.plans import OpenForm, find_open_plan
 from autofuse.compiler.open_sizes.reading import OpenModel, read_open
 from autofuse.compiler.open_sizes.tiles import (
     emitted,
@@ -33,7 +34,7 @@ from autofuse.compiler.open_sizes.tiles import (
     tile_report,
     with_shared_weights,
 )
-from autofuse.compiler.plan_ladder import FoundPlan, find_open_plan
+from autofuse.compiler.plan_ladder import FoundPlan
 from autofuse.compiler.report import HIT, RULE, TILE, CompileReport, GroupReport
 from autofuse.compiler.schedule_ladder import Found, Ladder
 from autofuse.graph.loading.given.sizes import OpenSize
@@ -84,7 +85,7 @@ def compile_open(
         private_key(key)
     read = read_open(model, given, sizes, told)
     told(LOOKING_UP, 0, 1)
-    chosen = find_open_plan(context, read.opened.graph, read.sha256, plan)
+    chosen = find_open_plan(context, form_of_rows(context, read), plan)
     part, found = _tiled(context, read, chosen, paired(read.opened, caches or {}))
     write = writer(form, model, given, None)
     if output is not None:
@@ -94,6 +95,19 @@ def compile_open(
         )  # fmt: skip
     report = _report(context, model, output, part, chosen, found, time.monotonic() - started)
     return with_files(report, form, output, write)
+
+
+def write_open(context: Context, read: OpenModel, chosen: FoundPlan, output: Path) -> None:
+    """Write the library of a plan, in the format `so`."""
+    part, _ = _tiled(context, read, chosen, {})
+    target = context.environment.target
+    build_open_library(part, target, context.threads, output, jobs=usable_threads(), kept=user_objects(target))
+
+
+def form_of_rows(context: Context, read: OpenModel) -> OpenForm:
+    """What plans are looked up for."""
+    sizes = (read.size,) if read.repeats is None else (read.repeats.size, read.size)
+    return OpenForm(read.opened.graph, read.sha256, sizes, partial(open_plan, context, read))
 
 
 @dataclass(frozen=True, eq=False)

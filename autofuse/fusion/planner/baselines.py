@@ -57,13 +57,18 @@ def default_plan(graph: Graph, space: FusionSpace | None = None) -> FusionPlan:
 
 
 def plan_of_rows(graph: Graph, space: FusionSpace, least_bytes: int) -> FusionPlan:
-    """The default plan of a graph whose rows stay open. Products of one tensor stay apart where their weights have so
-    many bytes: each writes its rows where they belong, and reads its weights once for all of them, while a Split behind
-    one product of all would be computed some rows at a time, and so would that product."""
+    """The default plan of a graph whose rows stay open; see `planner_of_rows`."""
+    return planner_of_rows(graph, space, least_bytes).plan({})
+
+
+def planner_of_rows(graph: Graph, space: FusionSpace, least_bytes: int) -> RewritingPlanner:
+    """The planner of a graph whose rows stay open. By default products of one tensor stay apart where their weights
+    have so many bytes: each writes its rows where they belong, and reads its weights once for all of them, while a
+    Split behind one product of all would be computed some rows at a time, and so would that product."""
     planner = RewritingPlanner(graph, space)
     merged = (one for one in planner.matches if one.rule.kind == Kind.MERGE and one.rule.roots <= PRODUCTS)
-    apart = [one for one in merged if _weight_bytes(one) >= least_bytes]
-    return planner.plan({decision_name(one): KEEP for one in apart})
+    apart = {decision_name(one): KEEP for one in merged if _weight_bytes(one) >= least_bytes}
+    return RewritingPlanner(graph, space, apart) if apart else planner
 
 
 def _weight_bytes(found: Match) -> int:

@@ -42,12 +42,16 @@ class RewritingPlanner:
 
     Answers to decisions of the kind "rewrite" say which matches are rewritten: all that look the same share one.
     The defaults are the greedy choice; simplifications go with it. Matches that only other answers bring about, and the
-    questions of a graph that other answers make, take their defaults.
+    questions of a graph that other answers make, take their defaults. `preferred`: answers that are the defaults in
+    place of the greedy ones.
     """
 
-    def __init__(self, graph: Graph, space: FusionSpace | None = None) -> None:
+    def __init__(
+        self, graph: Graph, space: FusionSpace | None = None, preferred: Mapping[str, str] | None = None
+    ) -> None:
         self.model = graph
         self.space = space or FusionSpace()
+        self.preferred = dict(preferred or {})
         self._constants: dict[str, NDArray[np.generic]] = {}
         self._variants: dict[tuple[tuple[str, str], ...], _Variant] = {}
         self._refused: list[Collection[str]] = []
@@ -55,19 +59,19 @@ class RewritingPlanner:
     @property
     def graph(self) -> Graph:
         """The graph as the defaults rewrite it: decisions name operators of this one."""
-        return self._variant({}).rewritten.graph
+        return self._variant(self.preferred).rewritten.graph
 
     @property
     def matches(self) -> tuple[Match, ...]:
-        """Every match met while the graph is rewritten as the defaults say, those that they leave alone too."""
+        """Every match met while the graph is rewritten greedily, those that are left alone too."""
         return self._variant({}).rewritten.asked
 
     @cached_property
     def decisions(self) -> tuple[Decision, ...]:
         """Rewrites first, then the decisions of `Planner` on the graph as the defaults rewrite it."""
-        variant = self._variant({})
-        inner = (_preferring(decision, variant.fused) for decision in variant.planner.decisions)
-        return (*self._rewrites, *inner)
+        variant = self._variant(self.preferred)
+        preferred = {**variant.fused, **self.preferred}
+        return tuple(_preferring(one, preferred) for one in (*self._rewrites, *variant.planner.decisions))
 
     @cached_property
     def _rewrites(self) -> tuple[Decision, ...]:
@@ -86,6 +90,7 @@ class RewritingPlanner:
 
     def plan(self, answers: Mapping[str, str]) -> FusionPlan:
         """The plan that the answers make; see `autofuse.fusion.planner.planner.plan_from`."""
+        answers = {**self.preferred, **answers}
         for decision in self._rewrites:
             answer = answers.get(decision.name, decision.default)
             if answer not in decision.choices:
