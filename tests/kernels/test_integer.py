@@ -150,6 +150,24 @@ def test_a_point_convolution_reads_blocks_where_they_lie(bench: Bench) -> None:
             assert bool(copies.search(code)) == copied
 
 
+@pytest.mark.parametrize("left", BYTES)
+@pytest.mark.parametrize("lanes", [8, 16])
+def test_levels_of_several_results_are_made_together(bench: Bench, lanes: int, left: str) -> None:
+    """Neighbours are pixels in blocks, columns in rows; those far out of range saturate."""
+    columns, scales = 5 * lanes, {"sx": np.float32(0.02), "zx": np.asarray(13, left), "zw": np.zeros((), "int8")}
+    scales |= {"sw": np.float32(0.03), "sy": np.float32(0.3), "zy": np.asarray(77, left)}
+    constants = {**scales, "w": levels("int8", 32, columns)}
+    product = Small(parsed("y = QLinearMatMul (x, sx, zx, w, sw, zw, sy, zy)"), {"x": levels(left, 2, 5, 32)}, ["y"],
+                    constants)  # fmt: skip
+    exact(bench, product, bench.target(lanes), {"integer.vectors": 3, "integer.pixels": 4})
+    constants = {**scales, "w": levels("int8", columns, 32, 1, 1), "b": np.arange(columns, dtype="int32") * 99}
+    constants |= {"sw": np.geomspace(1e-4, 1e35, columns, dtype="float32"), "zw": np.zeros(columns, "int8")}
+    convolution = Small(parsed("y = QLinearConv (x, sx, zx, w, sw, zw, sy, zy, b)"), {"x": levels(left, 1, 32, 3, 7)},
+                        ["y"], constants)  # fmt: skip
+    exact(bench, convolution, bench.target(lanes), {"integer.pixels": 6}, x=f"c{lanes}", y=f"c{lanes}")
+    exact(bench, convolution, bench.target(lanes), {"integer.pixels": 6})
+
+
 @pytest.mark.parametrize("right", ["int8", "uint8"])
 def test_both_sides_computed(bench: Bench, right: str) -> None:
     x, w = levels("uint8", 3, 10, 24), levels(right, 3, 24, 37, seed=2)

@@ -16,12 +16,13 @@ import numpy as np
 from tvm import tirx
 
 from autofuse.kernels.families.narrow.instructions import Multiplier
+from autofuse.kernels.families.narrow.levels import LevelWriter
 from autofuse.kernels.families.narrow.products.form import NarrowContraction
 from autofuse.kernels.families.narrow.products.left import Left
 from autofuse.kernels.families.narrow.products.operands import Operands
 from autofuse.kernels.families.narrow.products.right import Right
 from autofuse.kernels.families.narrow.products.row_sums import RowSums
-from autofuse.kernels.nest.evaluate import Scope
+from autofuse.kernels.nest.evaluate import Scope, Store
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.nest.tiles import Window, divisor_near, runs, spans
 from autofuse.kernels.tir.emit import FIRST_CACHE, SECOND_CACHE, Emitter, Expr, Index, const
@@ -129,8 +130,10 @@ class NarrowEmitter:
         held = [(v, r, sums[v * width + r]) for v in range(tile.vectors) for r in range(tile.width)]
         self.clear(tile, held)
         self.reduce(tile, sums)
+        writer = LevelWriter(self.emitter)
         for v, r, one in held:
-            self.deliver(tile, v, r, one)
+            self.deliver(tile, v, r, one, store=writer.store)
+        writer.write()
 
     def held(self, width: int) -> int:
         """Pixels whose sums a tile of `width` holds."""
@@ -297,8 +300,9 @@ class NarrowEmitter:
         """Where a pixel of a tile stands in every window."""
         return (*tile.row[: len(self.form.windows) - 1], tile.start + r)
 
-    def deliver(self, tile: Tile, vector: int, r: Expr, sums: Any, at: Expr = 0) -> None:
-        """The epilogue of one vector of results, whose sums stand `at`, in pieces whose tensors are in one piece."""
+    def deliver(self, tile: Tile, vector: int, r: Expr, sums: Any, at: Expr = 0, store: Store | None = None) -> None:
+        """The epilogue of one vector of results, whose sums stand `at`, in pieces whose tensors are in one piece, and
+        which `store` writes."""
         emitter = self.emitter
         first_column = emitter.simplify((tile.panel * self.vectors + vector) * self.lanes)
         last = tile.last and vector == tile.vectors - 1
@@ -313,7 +317,7 @@ class NarrowEmitter:
                     value = value * self.right.scales[emitter.simplify(column)]
                 if self.form.bias >= 0:
                     value = value + self.scope.read(self.form.bias, self.form.bias_index(index))
-                self.scope.finish(self.nest, index, value)
+                self.scope.finish(self.nest, index, value, store)
 
 
 def first_numbers(numbers: Expr, valid: int) -> Expr:
