@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from math import gcd
 from pathlib import Path
 
 from autofuse.backend.compile.realise import Progress, silent
@@ -35,6 +36,8 @@ from autofuse.values.arguments import Given
 
 UNLIKELY = 19, 23
 """Sizes that models hardly have anywhere else."""
+_SMALL_FACTORS = 2 * 3 * 5 * 7 * 11 * 13
+"""Of what most sizes in models are multiples."""
 SINGLE_CASES = 3
 """Inputs on which a graph for a single row, or none, is compared, where its operators are others."""
 MOVED_SIZES = 2, 3
@@ -66,25 +69,70 @@ def read_open(model: Path, given: Given, sizes: Sequence[OpenSize], told: Progre
         return load(model, form_at(model, sizes, count, given))
 
     form = form_at(model, sizes, size.high, given)
-    first, second, more = samples(size)
+    first, second, _ = samples(size)
     try:
-        told(READING, 0, 2 + len(more))
-        graph = loaded(first)
-        require_kernels(graph)
-        opened = open_graph(size.name, first, graph, second, loaded(second), loaded(max(size.high, second)))
-        kept = _kept_apart(opened, second)
-        for number, count in enumerate(more):
-            told(READING, 2 + number, 2 + len(more))
-            if count > 1:
-                check_size(opened, count, loaded(count))
-            else:
-                _check_small(opened, count, loaded)
+        told(READING, 0, 2)
+        require_kernels(loaded(first))
+        opened, kept = _compared_anywhere(size, loaded, told)
     except UncoveredError as error:
         raise InputError(
             f"{error}; ONNX Runtime would run that part, at fixed sizes only: compile without --sizes"
         ) from error
     opened = with_parts_given(kept, size.high)
     return OpenModel(opened, size, opened.at(second), second, model_sha256(model.read_bytes(), form))
+
+
+def _compared_anywhere(size: OpenSize, loaded: Callable[[int], Graph], told: Progress) -> tuple[OpenGraph, OpenGraph]:
+    """See `_compared`: by the usual two sizes, or by two at the end of the range."""
+    try:
+        return _compared(size, loaded, samples(size), told)
+    except InputError as error:
+        if size.high <= max(UNLIKELY) + 1:
+            raise
+        refusal = error
+    try:
+        return _read_at_the_end(size, loaded, told)
+    except InputError:
+        raise refusal from None
+
+
+def _compared(
+    size: OpenSize, loaded: Callable[[int], Graph], at: tuple[int, int, tuple[int, ...]], told: Progress
+) -> tuple[OpenGraph, OpenGraph]:
+    """The open graph by two sizes of `at`, compared at the others, and that whose rows are kept apart."""
+    first, second, more = at
+    opened = open_graph(size.name, first, loaded(first), second, loaded(second), loaded(max(size.high, second)))
+    kept = _kept_apart(opened, second)
+    for number, count in enumerate(more):
+        told(READING, 2 + number, 2 + len(more))
+        if count > 1:
+            _check_at(opened, count, loaded)
+        else:
+            _check_small(opened, count, loaded)
+    return opened, kept
+
+
+def _read_at_the_end(
+    size: OpenSize, loaded: Callable[[int], Graph], told: Progress
+) -> tuple[OpenGraph, OpenGraph]:  # fmt: skip
+    """The open graph as it is where the size is largest: a mask of so many neighbours leaves all of fewer tokens in,
+    and is then no mask at all. InputError where it is another model all the same."""
+    unlikely = (count for count in range(size.high, max(UNLIKELY), -1) if gcd(count, _SMALL_FACTORS) == 1)
+    second, first = next(unlikely, size.high), next(unlikely, size.high - 1)
+    more = sorted({*samples(size)[2], *UNLIKELY} - {first, second})
+    opened, kept = _compared(size, loaded, (first, second, tuple(more)), told)
+    usual = samples(size)[0]
+    return replace(opened, graph=opened.at(usual), size=usual), replace(kept, graph=kept.at(usual), size=usual)
+
+
+def _check_at(opened: OpenGraph, size: int, loaded: Callable[[int], Graph]) -> None:
+    """InputError unless the open graph at `size` is what the model is there, or, at less than the size that it was read
+    at, computes the same in ONNX Runtime."""
+    try:
+        check_size(opened, size, loaded(size))
+    except InputError:
+        if size >= opened.size or not _computes_alike(opened.at(size), loaded(size)):
+            raise
 
 
 def _kept_apart(opened: OpenGraph, second: int) -> OpenGraph:

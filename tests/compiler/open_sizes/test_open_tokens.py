@@ -17,6 +17,7 @@ FORMS = {
     "as GPT-2": Form(heads=3, width=5, masks=("causal",), fused=True, picked=-1),
     "as T5": Form(scale="", masks=("bias",)),
     "as Llama": Form(heads=4, masks=("causal", "expanded"), turned=True, shared=2),
+    "as ModernBERT": Form(masks=("padding", "near")),
     "of one function": Form(scale="both", masks=("expanded",), safe=True),
     "of matrices": Form(heads=4, width=20, flat=True),
     "of one head": Form(heads=1, width=16),
@@ -28,7 +29,7 @@ def model_of(folder: Path, form: Form, spoilt: str = "") -> Path:
     return write(folder / "tokens.onnx", *written(form, spoilt))
 
 
-QUICK = ("as BERT", "as GPT-2", "as Llama")
+QUICK = ("as BERT", "as GPT-2", "as Llama", "as ModernBERT")
 """Forms that have, together, nearly all that there is."""
 
 

@@ -12,6 +12,8 @@ from tests.compiler.open_sizes.models import Array, weight
 MOST = 64
 """Tokens of the longest sequence, for which constants are made."""
 TRIANGLE = np.tril(np.ones((1, 1, MOST, MOST), bool))
+BAND = np.abs(np.subtract.outer(np.arange(MOST), np.arange(MOST)))[None, None] <= 24
+"""The neighbours that each token reads, which are all of up to 25."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,10 @@ class Writer:
     def _causal(self) -> str:
         lowest = self.constant("lowest", np.finfo(np.float32).min)
         return f"Where ({self._cut('triangle', TRIANGLE)}, @, {lowest})"
+
+    def _near(self) -> str:
+        lowest = self.constant("lowest", np.finfo(np.float32).min)
+        return f"Where ({self._cut('band', BAND)}, @, {lowest})"
 
     def _bias(self) -> str:
         return f"Add (@, {self._cut('bias', weight(1, self.form.heads, MOST, MOST) * 50)})"
