@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from argparse import ArgumentParser, Namespace
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -59,12 +59,28 @@ def add_oracles(parser: ArgumentParser) -> None:
     parser.add_argument("networks", nargs="*", metavar="NETWORK", help="which (default: all that were recorded)")
     parser.add_argument("--db", type=Path, default=Path("out/oracle/times.db"), help="what was recorded")
     parser.add_argument("--models", type=Path, default=FOLDERS[WRITTEN], help="folder of the ONNX files")
+    parser.add_argument("--trusted", action="store_true", help="leave out the times that something disturbed")
 
 
 def chosen_oracles(options: Namespace) -> list[Oracle]:
     """The oracles that the arguments of `add_oracles` choose."""
     with open_database(options.db, read_only=True) as base:
-        return list(read_oracles(base, options.models, options.networks))
+        return list(read_chosen(base, options))
+
+
+def read_chosen(base: ProfilingDatabase, options: Namespace) -> Iterator[Oracle]:
+    """The same of an open database."""
+    found = read_oracles(base, options.models, options.networks)
+    return map(undisturbed, found) if options.trusted else found
+
+
+def undisturbed(oracle: Oracle) -> Oracle:
+    """An oracle without the times that are not trusted, but for kernels that have no other: half of those that were
+    recorded beside other work are more than twice too long, and what looks better is often only luckier."""
+    timed = {asked: answer for asked, answer in oracle.answers.items() if answer.stored.median_us is not None}
+    sound = {key for (key, _), answer in timed.items() if answer.stored.trusted}
+    left_out = {asked for asked, answer in timed.items() if asked[0] in sound and not answer.stored.trusted}
+    return replace(oracle, answers={asked: one for asked, one in oracle.answers.items() if asked not in left_out})
 
 
 def read_oracles(base: ProfilingDatabase, models: Path, only: Collection[str] = ()) -> Iterator[Oracle]:

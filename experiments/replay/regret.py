@@ -1,13 +1,13 @@
 """How much slower than the best is the plan that is taken, and how many of its decisions do harm? Held to recorded
 oracles; nothing is measured.
 
-    python -m experiments replay.regret [NETWORK ...] [--db FILE] [--budgets 30s,60s]
+    python -m experiments replay.regret [NETWORK ...] [--db FILE] [--budgets 30s,60s] [--trusted]
 
 Judges are the fixed rules as they are compiled where nothing was measured, and what `tune` has found after so many
 seconds of recorded measurements. regret@1: time of the plan taken, with the schedules taken, over the best that the
 oracle knows, minus 1. A decision is a part of the network that a plan groups otherwise than our rule; it does harm
 where it is more than 2 % slower, both sides with their best schedules. None is counted about a kernel of which nothing
-that the search asked was recorded: it knew of no other side.
+that the search asked was recorded: it knew of no other side. `--trusted`: times that something disturbed are left out.
 """
 
 from __future__ import annotations
@@ -179,7 +179,8 @@ def _bars(own: Sequence[Row]) -> str:
 
 
 TABLE = Table("replay.regret", Row, ("network", "cpu", "judge"), text)
-TABLES = (TABLE,)
+TRUSTED = Table("replay.regret.trusted", Row, ("network", "cpu", "judge"), text)
+TABLES = (TABLE, TRUSTED)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -195,6 +196,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{oracle.network} on {oracle.where.target.mcpu}: done", flush=True)
     if rows:
         write(options.out, rows, text(rows))
-        keep(TABLE, rows)
+        keep(TRUSTED if options.trusted else TABLE, rows)
         print(text(rows))
     return 0 if rows else 1

@@ -200,6 +200,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             rows.append(row)
             print(row.line(), flush=True)
     write(options.out, rows, markdown(rows))
-    keep(TABLE, rows)
+    if not options.trusted:
+        keep(TABLE, rows)
     print(markdown(rows))
     return 0 if rows else 1

@@ -27,7 +27,7 @@ from autofuse.search.schedules.evidence import SearchEvidence
 from autofuse.values.names import UNTUNED
 from autofuse.values.ratios import Timed, compare
 from experiments.options import new_parser
-from experiments.replay.recorded import Oracle, add_oracles, read_oracles
+from experiments.replay.recorded import Oracle, add_oracles, read_chosen
 from experiments.replay.run import everything
 from experiments.tables import head, line
 
@@ -118,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     found: list[Foretold] = []
     with open_database(options.db, read_only=True) as base:
-        for oracle in read_oracles(base, options.models, options.networks):
+        for oracle in read_chosen(base, options):
             with TemporaryDirectory() as folder, open_database(Path(folder) / "known.db") as own:
                 known = everything(oracle, own)
                 for race in races(base, oracle, known):

@@ -25,11 +25,11 @@ from autofuse.values.ratios import Timed
 from autofuse.values.statistics import median_interval
 from experiments.oracle.run import SPACE
 from experiments.profitability import networks
-from experiments.replay.expectations import Bounds, gains_of_changes, gains_of_schedules
+from experiments.replay.expectations import Bounds, gains_of_changes, gains_of_schedules, lags
 from experiments.replay.first_schedules import Case, cases, choice
 from experiments.replay.floor import floor
 from experiments.replay.policies import POLICIES, Policy
-from experiments.replay.recorded import Oracle, read_oracles
+from experiments.replay.recorded import Oracle, read_oracles, undisturbed
 from experiments.replay.regret import RULE, decisions, judged
 from experiments.replay.regret import text as regret_text
 from experiments.replay.run import CLOSE, best_us, everything, evidence_of, replay
@@ -96,7 +96,7 @@ def aim_us(oracle: Oracle, tmp_path_factory: pytest.TempPathFactory) -> float:
 @pytest.mark.parametrize("policy", [PHASES, QUESTIONS, RANDOM], ids=lambda policy: policy.name)
 def test_every_policy_comes_to_the_oracles_best_with_its_answers(policy: Policy, oracle: Oracle, aim_us: float) -> None:
     row = replay(oracle, policy, aim_us, None)
-    assert 0 < row.asked <= row.recorded == len(oracle.answers)
+    assert 0 < row.asked - row.strangers <= row.recorded == len(oracle.answers), "groups of combined changes are not"
     assert 0.0 < row.seconds <= row.recorded_s + 1e-6
     assert row.end is not None and row.end <= 1 / 0.98
 
@@ -135,9 +135,13 @@ def test_no_decision_is_counted_about_a_kernel_that_the_search_could_not_see(ora
 def test_expectations_are_held_to_what_the_oracle_says(oracle: Oracle, tmp_path: Path) -> None:
     with open_database(tmp_path / "known.db") as base:
         known = everything(oracle, base)
-        schedules = list(gains_of_schedules(oracle, known, evidence_of(oracle, base)))
-    assert schedules and all(number >= 2 and 0.0 <= part < 2 / 3 for number, part in schedules), "10 to 30 us each"
+        evidence = evidence_of(oracle, base)
+        schedules = list(gains_of_schedules(oracle, known, evidence))
+    assert schedules and all(number >= 2 and 0.0 <= part < 2 / 3 for number, part, _ in schedules), "10 to 30 us each"
     changes = list(gains_of_changes(oracle, known))
+    behind = list(lags(oracle, evidence, [change for *_, change in changes]))
+    assert len(behind) == len(changes) and all(one.trusted and one.times >= 1.0 for one in behind)
+    assert all(one.gained == 0.0 for one in behind if one.times > 3.1), "10 to 30 us each, and a launch"
     assert changes and all(part < 1.0 and change.come != change.gone for _, part, change in changes)
     slow = dict.fromkeys(("gflops_1", "l1_gbs_1", "l2_gbs_1", "l3_gbs_1"), 1e-3)
     workload = next(iter(known.searches.values())).bound.workload
@@ -178,6 +182,24 @@ def test_what_the_other_plans_of_a_race_teach_foretells_the_one_that_is_left_out
 
 def test_a_replay_says_the_same_twice(oracle: Oracle, aim_us: float) -> None:
     assert replay(oracle, QUESTIONS, aim_us, None) == replay(oracle, QUESTIONS, aim_us, None)
+
+
+def test_times_that_are_not_trusted_may_be_left_out_where_there_are_others(oracle: Oracle) -> None:
+    """Of every kernel the first time is not trusted, and of one kernel none."""
+    bare, kernels = next(iter(oracle.answers))[0], set[str]()
+    doubted = set()
+    for asked in oracle.answers:
+        if asked[0] not in kernels or asked[0] == bare:
+            doubted.add(asked)
+        kernels.add(asked[0])
+    answers = {
+        asked: replace(answer, stored=replace(answer.stored, trusted=asked not in doubted))
+        for asked, answer in oracle.answers.items()
+    }
+    left = undisturbed(replace(oracle, answers=answers)).answers
+    several = {key for key, _ in answers.keys() - doubted}
+    assert answers.keys() - left.keys() == {asked for asked in doubted if asked[0] in several}
+    assert {key for key, _ in left} == kernels, "what has no other time keeps the one that it has"
 
 
 def test_what_was_not_recorded_is_counted_and_never_made_up(oracle: Oracle, aim_us: float) -> None:
