@@ -149,9 +149,11 @@ def _known(values: Sequence[float | None]) -> np.ndarray:
 
 
 def _against_rules(by_judge: dict[str, list[Row]]) -> Iterator[str]:
-    """Of each search: how many times as fast as the best fixed rule, with an interval; networks are drawn whole."""
+    """Of each search: how many times as fast as the best fixed rule that has a time on most oracles, with an interval;
+    networks are drawn whole."""
     known = {name: _known([row.regret for row in by_judge.get(name, ())]) for name in NAMES}
-    rules = {name: regrets.mean() for name, regrets in known.items() if len(regrets)}
+    most = max(map(len, known.values()))
+    rules = {name: regrets.mean() for name, regrets in known.items() if 2 * len(regrets) > most}
     if not rules:
         return
     best = min(rules, key=lambda name: rules[name])

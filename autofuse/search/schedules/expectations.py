@@ -4,14 +4,15 @@ All of them in one place, all in microseconds of the network, each with where it
 
 - **Another schedule** of a workload: the n-th one that is tried saves `SCHEDULES / n**2` of its time on the average.
   2,700 workloads of 33 networks on two devices (`profiles/training`) say so from the third on, within a third, and the
-  oracles of `experiments/replay` from the second on.
+  oracles of `experiments/replay` from the second on: half of it or less after a time that is trusted, several times as
+  much after one that was disturbed.
 - **A changed decision**: it saves `CHANGED` of the time of the kernels that it replaces on the average, whatever its
   tensors are (the bytes that it keeps from memory say little of it: a rank correlation of 0.3), a fold that is undone
   nearly nothing. So changes of the heaviest kernels are asked about first.
 - **A side of a decision that stands behind**, like a group whose first schedule was slower than its parts with their
-  best: a large lag says more of a bad schedule than of a bad decision. On the oracles the second schedule saves half of
-  the time of a side that stands behind by a half or more, and what that is worth does not fall with the lag up to five
-  times the other side's time (`caught_up`).
+  best: a large lag says more of a disturbed time than of a bad decision. On the oracles the second schedule saves half
+  of the time of a side that stands behind by a half or more, and what that is worth does not fall with the lag up to
+  five times the other side's time (`caught_up`); by times that are trusted a side so far behind stays there.
 - **Several changed decisions** must first make up for what they are known to lose, which `chance` says.
 """
 
