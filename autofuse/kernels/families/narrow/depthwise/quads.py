@@ -18,7 +18,7 @@ from autofuse.kernels.tir.emit import Array, Expr, const
 from autofuse.kernels.tir.features import has_feature
 
 _PERMUTE, _PERMUTED = "llvm.x86.avx512.permvar.qi.512", 16
-"""One instruction that brings bytes of vectors of so many lanes into any order. A constant order becomes twelve: LLVM
+"""One instruction that brings bytes of vectors of so many lanes into any order. A constant order becomes eleven: LLVM
 takes it for the one in which several rows are written side by side, so it is an argument."""
 
 
