@@ -99,6 +99,12 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         _page("open_sizes"),
     ),
     Experiment(
+        "open_sizes.tuning",
+        "How many measurements does tuning a range take, against tuning one size?",
+        "distilbert --trials 60",
+        _page("open_sizes"),
+    ),
+    Experiment(
         "seeds",
         "What does each way to fuse and fold give on the first, smallest models?",
         "--budget 60s",

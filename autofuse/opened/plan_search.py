@@ -91,8 +91,14 @@ class OpenPlanSearch:
         return self.candidates[plan.key]
 
     def us(self, candidate: Candidate) -> float | None:
-        """What a call takes on the average, but for kernels that are not timed; None where a tile has no time."""
-        us = self.search.us(candidate.runs)
+        """What a call takes on the average, but for kernels that are not timed; None where a tile has no time.
+
+        A tile of the first plan all of whose schedules failed counts as nothing: a plan that replaces it has to be
+        faster without that.
+        """
+        searches = self.search.evidence.searches
+        failed = {key for key in self.default.runs if searches[key].best_us is None and searches[key].complete}
+        us = self.search.us({key: runs for key, runs in candidate.runs.items() if key not in failed})
         return None if us is None else us + LAUNCH_US * candidate.tiled.kernels
 
     @property

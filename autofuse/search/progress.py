@@ -218,7 +218,8 @@ class PartsForecast:
 class TileTime:
     """A tile of a kernel over an open size: of so many `rows` (0: the kernel has no open size), which a call runs
     `runs` times on the average over the sizes. `us` of its best schedule so far, `rule_us` of the fixed rule's;
-    `tried`: schedules, with those that were known before. `places`: of a tile of an image, such as "8x32"."""
+    `tried`: schedules, with those that were known before. `places`: of a tile of an image, such as "8x32".
+    `workload_key`: what its candidates are stored under."""
 
     label: str
     rows: int
@@ -227,6 +228,7 @@ class TileTime:
     rule_us: float | None
     tried: int
     places: str = ""
+    workload_key: str = ""
 
 
 @dataclass(frozen=True)

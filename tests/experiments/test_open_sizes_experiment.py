@@ -14,10 +14,11 @@ import pytest
 
 from autofuse.graph.loading.given.sizes import OpenSize, open_ones, open_sizes, parse_sizes
 from autofuse.measure.networks.bench import Contender, ContenderResult, compared
-from experiments.open_sizes import decode, run
+from experiments.open_sizes import decode, run, tuning
 from experiments.open_sizes.cases import CASES, drawn, ends, spread, title
 from experiments.open_sizes.plot import lines_of
 from experiments.open_sizes.rows import FIXED, OWN, Calls, Row, best_peer, published, published_calls
+from experiments.open_sizes.tuning import near_end
 from experiments.peers.environments import MissingEnvironmentError
 from experiments.tables import read_csv
 from tests.compiler.open_sizes.decoders import Decoder, written
@@ -172,3 +173,21 @@ def test_a_decoder_is_compiled_and_called_behind_its_own_caches(
     assert sizes[0] > row, "the weights are read, too"
     (points,) = lines_of(records).values()
     assert points[0][0] == 0.5 and points[0][2] == pytest.approx(sizes[0] / 10e6)
+
+
+def test_the_end_of_a_tuning_is_near_once_all_kernels_are_fast() -> None:
+    """20 and 10 us a call in the end: near from the sixth candidate on, where the second kernel takes 10.2."""
+    measured = [("a", 12.0), ("b", None), ("b", 30.0), ("c", 1.0), ("a", 10.0), ("b", 10.2), ("b", 10.0), ("a", 11.0)]
+    assert near_end(measured, {"a": 2.0, "b": 1.0}) == 6
+    assert near_end(measured, {"a": 2.0, "d": 1.0}) == 5, "one without a time is left out"
+    assert near_end(measured, {"d": 1.0}) is None
+    assert near_end([], {"a": 1.0}) is None
+
+
+def test_a_range_is_set_against_one_size() -> None:
+    one = tuning.Row("net", 1, "128", True, kernels=4, measured=40, near=20, plans=3, chosen="search")
+    whole = tuning.Row("net", 1, "tokens=1:128", False, kernels=11, measured=80, near=30, plans=5, chosen="default")
+    lines = tuning.published([one, whole]).splitlines()
+    assert lines[-2] == "| net | 1 | 128 | 4 | 40 | 20 | 3 | search |  |"
+    assert lines[-1] == "| net | 1 | tokens=1:128 | 11 | 80 | 30 | 5 | default | 1.50 |"
+    assert "never" in tuning.published([tuning.Row("net", 1, "128", True)])

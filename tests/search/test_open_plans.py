@@ -130,6 +130,22 @@ def test_a_plan_that_is_wrong_as_a_whole_is_a_recorded_failure(tune: Any, device
     assert trials_of(model, found.run_id)[-1].state == "fail"
 
 
+def test_a_plan_whose_library_cannot_be_built_is_a_recorded_failure(
+    tune: Any, device: SyntheticDevice, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: RowModel, chosen: FoundPlan, output: Path) -> None:
+        if output.stem == "best":
+            raise ValueError("TVM: no loop here")
+        output.write_text("1.0")
+
+    device.cost = by_kernels
+    monkeypatch.setattr(RowModel, "write", broken)
+    found = tune()
+    assert found.chosen == "default"
+    assert "its library was not built: TVM: no loop here" in found.warning
+    assert trials_of(model, found.run_id)[-1].state == "fail"
+
+
 def test_a_plan_whose_tiles_fail_is_a_recorded_failure(tune: Any, device: SyntheticDevice, model: Path) -> None:
     def cost(workload: Any, _schedule: Any) -> float | Failure:
         return Failure("wrong", "off by 0.1") if workload.label.startswith("Add+") else 1000.0 * len(workload.operators)
@@ -139,6 +155,18 @@ def test_a_plan_whose_tiles_fail_is_a_recorded_failure(tune: Any, device: Synthe
     states = {one.state for one in trials_of(model, found.run_id)}
     assert {"complete", "fail"} <= states
     assert found.chosen == "default"
+
+
+def test_a_tile_that_always_fails_does_not_end_the_search_of_plans(
+    tune: Any, device: SyntheticDevice, model: Path
+) -> None:
+    def cost(workload: Any, _schedule: Any) -> float | Failure:
+        return Failure("timeout", "no answer") if workload.label.startswith("Gemm+Relu") else 10.0
+
+    device.cost = cost
+    found = tune()
+    assert any(one.us is None for one in found.tiles)
+    assert found.plan_trials > 1
 
 
 def test_without_the_time_for_a_race_the_plan_stays(

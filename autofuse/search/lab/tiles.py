@@ -146,7 +146,7 @@ class TileSearch:
         found = [
             TileTime(
                 one.bound.workload.label, self.tiles[one.key].rows, runs[one.key], one.best_us, one.rule_us,
-                len(one.tried), self.tiles[one.key].places,
+                len(one.tried), self.tiles[one.key].places, one.key,
             )
             for one in (self.evidence.searches[key] for key in runs)
         ]  # fmt: skip
