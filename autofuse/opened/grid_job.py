@@ -45,7 +45,7 @@ from autofuse.kernels.emission import Emission
 from autofuse.kernels.lowering.coverage import require_kernels
 from autofuse.kernels.lowering.layout import assign_layouts
 from autofuse.kernels.lowering.lower import Lowering
-from autofuse.kernels.open_sizes.grid_tiles import Range, Split, tile_splits
+from autofuse.kernels.open_sizes.grid_tiles import Range, Split, splits_text, tile_splits, timed_splits
 from autofuse.kernels.open_sizes.open_grid import GridArgument, GridForm
 from autofuse.kernels.open_sizes.open_rows import check_elements
 from autofuse.kernels.workload.free_reshape import is_free_reshape
@@ -259,9 +259,13 @@ def _with_schedules(group: BuiltGroup, found: Mapping[str, Found]) -> BuiltGroup
         one = found.get(tile.bound.workload.key)
         if one is not None:
             tier = TILE if one.tier == HIT and group.form is not None else one.tier
-            tile = replace(tile, schedule=one.schedule, tier=tier, source=one.source)
+            us = one.us if tier == TILE else None
+            tile = replace(tile, schedule=one.schedule, tier=tier, source=one.source, us=us)
         tiles[lengths] = tile
-    return replace(group, tiles=tiles)
+    times = {lengths: tile.us for lengths, tile in tiles.items() if tile.us is not None}
+    if group.form is None or len(times) < len(tiles) or len(tiles) == 1:
+        return replace(group, tiles=tiles)
+    return replace(group, tiles=tiles, form=replace(group.form, splits=timed_splits(group.form.splits, times)))
 
 
 def _simplest(group: BuiltGroup, ladder: Ladder) -> BuiltGroup | None:
@@ -290,4 +294,6 @@ def _report(
 
 def _group(group: BuiltGroup, lengths: tuple[int, ...], tile: OpenTile, found: Mapping[str, Found]) -> GroupReport:
     places = f"tile of {'x'.join(map(str, lengths))} places" if lengths else ""
+    if group.form is not None and lengths == next(iter(group.tiles)):
+        places = "; ".join(text for text in (places, splits_text(group.form.splits)) if text)
     return tile_report(tile, group.group.operators, places, found)

@@ -56,8 +56,14 @@ def constants(columns: int) -> dict[str, Any]:
     return {name: generator.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
 
 
-def made(opened: OpenGraph, schedule: dict[str, int | str], target: Target, threads: int = 1) -> Kernel:
-    tiles = [Tile(rows, bound(opened, rows).workload, schedule) for rows in TILES]
+def made(
+    opened: OpenGraph,
+    schedule: dict[str, int | str],
+    target: Target,
+    threads: int = 1,
+    times: Sequence[float | None] = (None, None, None),
+) -> Kernel:
+    tiles = [Tile(rows, bound(opened, rows).workload, schedule, us) for rows, us in zip(TILES, times, strict=True)]
     return open_kernel(tiles, rows_of(opened, bound(opened, 1)), target, threads=threads)
 
 
@@ -77,8 +83,17 @@ def test_any_number_of_rows_is_right_and_nothing_behind_them_is_written(
 ) -> None:
     """Each panel meets whole tiles, one that is moved back, tiles of the next kind, single rows; the last panel may be
     narrower."""
+    check(columns, schedule)
+
+
+@pytest.mark.parametrize("times", [(60.0, 20.0, 5.0), (100.0, 95.0, 90.0), (100.0, 20.0, 19.0), (100.0, 20.0, 4.0)])
+def test_tiles_that_times_choose_are_right_too(times: tuple[float, ...]) -> None:
+    check(100, ASKING, times)
+
+
+def check(columns: int, schedule: dict[str, int | str], times: Sequence[float | None] = (None, None, None)) -> None:
     target, own = local_device().target(), constants(columns)
-    kernel = made(product(columns), schedule, target)
+    kernel = made(product(columns), schedule, target, times=times)
     given = [own[name] for name in bound(product(columns), 1).constants]
     packed = kernel.pack([given] * len(TILES))
     jit, generator = JitKernel(kernel.function, target), np.random.default_rng(1)

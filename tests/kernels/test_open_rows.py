@@ -75,10 +75,17 @@ def call(kernel: JitKernel, x: Any, shift: Any, packed: list[Any]) -> Any:
     return view[: len(x)]
 
 
-def test_any_number_of_rows_is_right_and_nothing_behind_them_is_written(opened: OpenGraph) -> None:
-    """Whole tiles, a tile that is moved back, tiles of the next size, single rows."""
+@pytest.mark.parametrize(
+    "times",
+    [(None, None, None), (100.0, 30.0, 10.0), (100.0, 95.0, 90.0), (100.0, 20.0, 19.0), (100.0, 20.0, 4.0)],
+    ids=["rule", "cheap rows", "dear tiles", "fours", "ones"],
+)
+def test_any_number_of_rows_is_right_and_nothing_behind_them_is_written(
+    opened: OpenGraph, times: tuple[float | None, ...]
+) -> None:
+    """Whole tiles, a tile that is moved back, tiles of the next size, single rows, by the rule and by times."""
     target = local_device().target()
-    tiles = [Tile(rows, bound(opened, rows).workload, {}) for rows in TILES]
+    tiles = [Tile(rows, bound(opened, rows).workload, {}, us) for rows, us in zip(TILES, times, strict=True)]
     kernel = open_kernel(tiles, rows_of(opened, bound(opened, 1)), target)
     jit = JitKernel(kernel.function, target)
     generator = np.random.default_rng(1)

@@ -14,6 +14,7 @@ from autofuse.backend.compile.open_sizes.open_program import (
     OpenPart,
     OpenTile,
     build_open_library,
+    cover_text,
     group_kernel,
     several_at_most,
 )
@@ -275,7 +276,7 @@ def _tile(rows: int, bound: BoundWorkload, found: Mapping[str, Found]) -> OpenTi
     if one is None:
         return OpenTile(rows, bound, {}, RULE, "any number of rows")
     tier = TILE if one.tier == HIT and rows else one.tier
-    return OpenTile(rows, bound, one.schedule, tier, one.source)
+    return OpenTile(rows, bound, one.schedule, tier, one.source, one.us if tier == TILE else None)
 
 
 def _simplest(group: OpenGroup, ladder: Ladder) -> OpenGroup | None:
@@ -294,7 +295,12 @@ def _report(
     found: Mapping[str, Found],
     seconds: float,
 ) -> CompileReport:
-    groups = [_group(part, group, tile, found) for group in part.groups for tile in group.tiles]
+    target = context.environment.target
+    groups = [
+        _group(part, group, tile, found, cover_text(group, target, context.threads) if not number else "")
+        for group in part.groups
+        for number, tile in enumerate(group.tiles)
+    ]
     graph = part.opened.at(part.size.high)
     shapes = {name: graph.tensors[name].shape for name in graph.inputs if name not in part.opened.parts}
     several = {name: tensor.shape for name, tensor in several_at_most(part, graph).items() if name in shapes}
@@ -303,8 +309,9 @@ def _report(
     return open_report(context, model, output, chosen, groups, firsts, shapes | several, sizes, seconds)
 
 
-def _group(part: OpenPart, group: OpenGroup, tile: OpenTile, found: Mapping[str, Found]) -> GroupReport:
+def _group(part: OpenPart, group: OpenGroup, tile: OpenTile, found: Mapping[str, Found], cover: str) -> GroupReport:
+    """The report of a tile; `cover`: which tiles its kernel takes for how many rows, said of the first one."""
     graph = part.opened.graph
     operators = tuple(dict.fromkeys(graph.producers[name].name for name in group.bound.outputs))
     rows = f"tile of {tile.rows} row{'s' * (tile.rows > 1)}" if tile.rows and group.in_tiles else ""
-    return tile_report(tile, operators, rows, found)
+    return tile_report(tile, operators, "; ".join(text for text in (rows, cover) if text), found)

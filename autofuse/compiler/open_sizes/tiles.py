@@ -85,7 +85,7 @@ def emitted(group: Group, emit: Callable[[Group], Group], simplest: Callable[[Gr
 
 def simplest_tile(tile: OpenTile, ladder: Ladder) -> OpenTile:
     """A tile under the schedule of the least code."""
-    return replace(tile, schedule=ladder.simplest(tile.bound.workload), tier=RULE, source="")
+    return replace(tile, schedule=ladder.simplest(tile.bound.workload), tier=RULE, source="", us=None)
 
 
 def tile_report(tile: OpenTile, operators: tuple[str, ...], where: str, found: Mapping[str, Found]) -> GroupReport:

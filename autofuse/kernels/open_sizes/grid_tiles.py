@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import gcd, prod
 
 from autofuse.kernels.open_sizes.open_rows import WEIGHTED
+from autofuse.kernels.schedule.covers import cheapest, said, taken_for
 from autofuse.kernels.workload.workload import Workload
 
 SQUARE = 16
@@ -47,28 +48,48 @@ class Range:
 class Split:
     """How an extent is parted into tiles of some `lengths`, the longest first.
 
-    `extra`: what a tile costs beside its places, in places. `cut`: a tile may reach beyond the image, which has fewer
-    places than it; where it may not, the shortest one fits the smallest extent.
+    `extra`: what a tile costs beside its places, in places; `costs`: what each takes, where that was measured. `cut`: a
+    tile may reach beyond the image, which has fewer places than it; where it may not, the shortest one fits the
+    smallest extent.
     """
 
     lengths: tuple[int, ...]
     extra: int = 0
     cut: bool = False
+    costs: tuple[float, ...] = ()
 
     def counts(self, extent: int) -> tuple[int, ...]:
         """How many tiles of each length compute an extent: as many of the longest as fit, and the cheapest ones for the
         rest, of which the last is moved back."""
         whole, rest = divmod(extent, self.lengths[0])
         fitting = [length for length in self.lengths if self.cut or length <= extent] or self.lengths[-1:]
-        cheapest: list[tuple[int, tuple[int, ...]]] = [(0, ())]
-        for left in range(1, rest + 1):
-            ways = []
-            for length in fitting:
-                cost, taken = cheapest[max(left - length, 0)]
-                ways.append((cost + length + self.extra, (*taken, length)))
-            cheapest.append(min(ways, key=lambda way: (way[0], len(way[1]))))
-        taken = cheapest[rest][1]
+        costs = self.costs or tuple(length + self.extra for length in self.lengths)
+        taken = cheapest(rest, {one: cost for one, cost in zip(self.lengths, costs, strict=True) if one in fitting})
         return (whole + taken.count(self.lengths[0]), *(taken.count(length) for length in self.lengths[1:]))
+
+
+def timed_splits(splits: Sequence[Split], times: Mapping[tuple[int, ...], float]) -> tuple[Split, ...]:
+    """Splits whose tiles cost what they take beside the longest of the other sizes. `times`: of all tiles, by their
+    lengths along each size."""
+    longest = [split.lengths[0] for split in splits]
+
+    def costs(number: int) -> tuple[float, ...]:
+        before, behind = longest[:number], longest[number + 1 :]
+        return tuple(times[(*before, length, *behind)] for length in splits[number].lengths)
+
+    return tuple(replace(split, costs=costs(number)) for number, split in enumerate(splits))
+
+
+def splits_text(splits: Sequence[Split]) -> str:
+    """Which tiles are taken for how many places; "" where there is no choice."""
+    if all(len(split.lengths) == 1 for split in splits):
+        return ""
+    along = []
+    for split in splits:
+        longest = split.lengths[0]
+        rest = [split.counts(longest + left) for left in range(longest)]
+        along.append(taken_for(split.lengths, [(first - 1, *others) for first, *others in rest]))
+    return f"tiles of {' by '.join(along)} places, {said(any(split.costs for split in splits))}"
 
 
 def tile_splits(workload: Workload, ranges: Sequence[Range], copied: bool) -> tuple[Split, ...]:

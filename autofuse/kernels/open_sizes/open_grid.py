@@ -25,6 +25,7 @@ from autofuse.kernels.nest.evaluate import Pack
 from autofuse.kernels.open_sizes.grid_tiles import Split
 from autofuse.kernels.open_sizes.grid_window_copy import WindowCopy
 from autofuse.kernels.open_sizes.open_rows import work
+from autofuse.kernels.schedule.covers import stepped
 from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index
 from autofuse.kernels.tir.loops import OF_IMAGES
 from autofuse.kernels.workload.workload import Value, Workload
@@ -145,15 +146,6 @@ class Given:
             found.insert(0, builder.bind(step) if not isinstance(step, int) else step)
             step = found[0] * (self.extents[axis] // value.block if axis == 1 and value.block else self.extents[axis])
         return tuple(found)
-
-
-def stepped(values: Sequence[int], position: Expr) -> Expr:
-    """The value at a position, which is known when the kernel runs."""
-    found: Expr = tirx.const(values[0], "int32")
-    for place in range(1, len(values)):
-        if values[place] != values[place - 1]:
-            found = tirx.Select(position >= place, tirx.const(values[place], "int32"), found)
-    return found
 
 
 class _Grid:

@@ -23,6 +23,7 @@ from autofuse.kernels.families.registry import nests_of, units_of
 from autofuse.kernels.nest.evaluate import Pack, Scope
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.nest.tiles import Run, Window, runs
+from autofuse.kernels.schedule.covers import Cover
 from autofuse.kernels.schedule.knobs import packing
 from autofuse.kernels.tir.emit import Array, Emitter, Expr
 from autofuse.kernels.workload.workload import Workload
@@ -89,6 +90,17 @@ def product_tiles(
     return [tile for tile in kinds if tile is kinds[0] or tile.rows < kinds[0].rows]
 
 
+def product_counts(tiles: Sequence[int], rows: int) -> list[int]:
+    """How many tiles of each kind compute so many rows by the rule: a whole one where more rows are left than the next
+    smaller tile has. `tiles`: rows of each kind, the most first, the last of 1."""
+    left, found = rows, []
+    for size, smaller in zip(tiles, [*tiles[1:], 0], strict=True):
+        count = (left + size - 1 - min(smaller, size - 1)) // size if rows >= size else 0
+        left = max(left - count * size, 0)
+        found.append(count)
+    return found
+
+
 def _product_tile(number: int, rows: int, workload: Workload, schedule: Schedule) -> ProductTile | None:
     nests = nests_of(workload)
     units = units_of(workload, nests, schedule)
@@ -120,9 +132,15 @@ Declare = Callable[[int], Callable[[str, Pack, tuple[int, ...], str], Array]]
 
 
 def emit_product(
-    tiles: Sequence[ProductTile], target: Target, threads: int, count: Expr, arrays: Arrays, declare: Declare
+    tiles: Sequence[ProductTile],
+    cover: Cover,
+    target: Target,
+    threads: int,
+    count: Expr,
+    arrays: Arrays,
+    declare: Declare,
 ) -> None:
-    """Emits a product over `count` rows, for so many threads."""
+    """Emits a product over `count` rows, for so many threads. `cover`: which tiles compute how many rows."""
     emitter = Emitter(target, vector_lanes(tiles[0].workload, target))
     for rows in FEW:
         tile = next(one for one in reversed(tiles) if one.rows >= rows or one is tiles[0])
@@ -132,13 +150,15 @@ def emit_product(
             product.prepare()
             product.all_panels(rows, threads)
     with emitter.when(count > FEW[-1]):
-        _all_rows(emitter, tiles, count, arrays, declare)
+        _all_rows(emitter, tiles, cover, count, arrays, declare)
 
 
-def _all_rows(emitter: Emitter, tiles: Sequence[ProductTile], count: Expr, arrays: Arrays, declare: Declare) -> None:
+def _all_rows(
+    emitter: Emitter, tiles: Sequence[ProductTile], cover: Cover, count: Expr, arrays: Arrays, declare: Declare
+) -> None:
     """Emits `count` rows: panel by panel, each of which meets all rows, tile by tile."""
     first, target = tiles[0], emitter.target
-    loops = list(_loops(emitter, tiles, count))
+    loops = list(_loops(tiles, cover, count))
     columns = -(-first.form.columns // target.lanes)
     panels = -(-columns // min(int(first.knobs["vectors"]), columns))
     tasks = ParallelGrid.cut(1, panels, 1, first.knobs)
@@ -156,17 +176,12 @@ def _all_rows(emitter: Emitter, tiles: Sequence[ProductTile], count: Expr, array
                 product.panel((0,) * len(tile.form.batch), panel, (0,), accumulators, (window, 0))
 
 
-def _loops(emitter: Emitter, tiles: Sequence[ProductTile], count: Expr) -> Iterator[TileLoop]:
-    """All tiles of `count` rows, the most rows first. The first kind that there is asks for the next panel.
-
-    A whole tile is moved back to the last rows where more of them are left than the next smaller tile has.
-    """
-    none, begin = tirx.const(0, "int32"), tirx.const(0, "int32")
-    for tile, smaller in zip(tiles, [*(tile.rows for tile in tiles[1:]), 0], strict=True):
-        left = tirx.max(count - begin, 0)
-        rounded = (left + tile.rows - 1 - min(smaller, tile.rows - 1)) // tile.rows
-        number = emitter.hidden(tirx.Select(count >= tile.rows, rounded, none))
-        begin = yield from _asking_first(tile, begin, number, tile is tiles[0])
+def _loops(tiles: Sequence[ProductTile], cover: Cover, count: Expr) -> Iterator[TileLoop]:
+    """All tiles of `count` rows, the most rows first. The first kind that there is asks for the next panel."""
+    begin: Expr = tirx.const(0, "int32")
+    for number, (tile, whole) in enumerate(zip(tiles, cover.emitted(count), strict=True)):
+        if cover.uses(number):
+            begin = yield from _asking_first(tile, begin, whole, number == cover.main)
 
 
 def _asking_first(tile: ProductTile, begin: Expr, number: Expr, is_largest: bool) -> Generator[TileLoop, None, Expr]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -26,7 +27,8 @@ from autofuse.kernels.build import Constants, Kernel, check_layouts, emit_body
 from autofuse.kernels.families.protocol import Schedule
 from autofuse.kernels.nest.evaluate import Pack
 from autofuse.kernels.open_sizes.open_function import Argument, Arguments, open_function
-from autofuse.kernels.open_sizes.open_products import emit_product, product_tiles
+from autofuse.kernels.open_sizes.open_products import ProductTile, emit_product, product_counts, product_tiles
+from autofuse.kernels.schedule.covers import Cover
 from autofuse.kernels.schedule.knobs import packing
 from autofuse.kernels.tir.emit import Array, Expr
 from autofuse.kernels.workload.as_graph import workload_cost
@@ -53,12 +55,13 @@ MOST_ELEMENTS = (1 << 31) - 1
 class Tile:
     """`rows` of a kernel's rows at a time, as the `workload` of so many rows under a `schedule`.
 
-    `constants`: those of the workload among the constants of the whole kernel, where it has fewer rows of them.
+    `us`: its time as measured, None where there is none.
     """
 
     rows: int
     workload: Workload
     schedule: Schedule
+    us: float | None = None
 
 
 def tile_rows(workload: Workload, rows: Mapping[int, OpenAxis], size: int, high: int) -> tuple[int, ...]:
@@ -76,7 +79,11 @@ def tile_rows(workload: Workload, rows: Mapping[int, OpenAxis], size: int, high:
 
 
 def tile_counts(tiles: Sequence[int], rows: int) -> list[int]:
-    """How many tiles of each kind compute so many rows; `tiles`: rows of each kind, the most first, the last of 1."""
+    """How many tiles of each kind compute so many rows by the rule: half a tile or more is worth a whole one, where
+    there are rows enough for it.
+
+    `tiles`: rows of each kind, the most first, the last of 1.
+    """
     left, found = rows, []
     for size in tiles:
         count = left if size == 1 else (left + size // 2) // size if rows >= size else 0
@@ -138,6 +145,18 @@ def are_joined(rows: Collection[int], repeated: Collection[int], picked: Picked 
     return picked is None and set(rows) == set(repeated)
 
 
+def row_cover(tiles: Sequence[Tile], target: Target, threads: int) -> tuple[Cover, list[ProductTile] | None]:
+    """Which tiles compute so many rows, of a kernel over any number of them; and what these are as those of a product
+    whose panels each meet all rows, where they are."""
+    products = product_tiles([(tile.rows, tile.workload, tile.schedule) for tile in tiles], target, threads)
+    lengths = [tile.rows for tile in products or tiles]
+    times = {tile.rows: tile.us for tile in tiles if tile.us is not None}
+    if len(times) == len(tiles) > 1:
+        return Cover.measured(lengths, times), products
+    rule = tile_counts if products is None else product_counts
+    return Cover.ruled(lengths, partial(rule, lengths)), products
+
+
 class _Rows:
     """Emits a workload over rows that are counted when it runs."""
 
@@ -158,39 +177,31 @@ class _Rows:
         if picked is not None or not self.tiles[0].rows:
             self._body(0, self.tiles[0], count - picked.rows if picked is not None and picked.last else 0)
             return
-        given = [(tile.rows, tile.workload, tile.schedule) for tile in self.tiles]
-        products = product_tiles(given, self.target, self.threads)
+        cover, products = row_cover(self.tiles, self.target, self.threads)
         if products is not None:
-            emit_product(products, self.target, self.threads, count, self._arrays, self._declare)
+            emit_product(products, cover, self.target, self.threads, count, self._arrays, self._declare)
             return
-        left: Expr = count
-        for number, tile in enumerate(self.tiles):
-            left = self._tiles(number, tile, count, left)
+        begin: Expr = tirx.const(0, "int32")
+        for number, whole in enumerate(cover.emitted(count)):
+            if cover.uses(number):
+                spread = self._spread(number, count) if number == cover.main and self.threads > 1 else 0
+                begin = self._tiles(number, count, begin, spread, whole)
 
-    def _tiles(self, number: int, tile: Tile, count: Expr, left: Expr) -> Expr:
-        """The loop over the tiles of one kind. `left`: rows that no tile before computes, the last ones of `count`.
-
-        What is left then. Half a tile or more is worth a whole one, where there are rows enough for it.
-        """
-        rows = tile.rows
-        if rows == 1:
-            whole, after = left, tirx.const(0, "int32")
-        else:
-            rounded = (left + rows // 2) // rows
-            whole = builder.bind(tirx.Select(count >= rows, rounded, tirx.const(0, "int32")))
-            after = builder.bind(tirx.max(left - whole * rows, 0))
-        # Of the other kinds there are only few tiles.
-        spread = self._spread(tile, left) if number == 0 and self.threads > 1 else 0
+    def _tiles(self, number: int, count: Expr, begin: Expr, spread: Expr, whole: Expr) -> Expr:
+        """The loop over the `whole` tiles of one kind from row `begin` on, of which the first ones are `spread`. The
+        row behind them."""
+        tile = self.tiles[number]
         with builder.serial(spread, whole) as step:
-            row = builder.bind(tirx.min(count - left + step * rows, count - rows))
+            row = builder.bind(tirx.min(begin + step * tile.rows, count - tile.rows))
             self._body(number, tile, row)
-        return after
+        return builder.bind(begin + whole * tile.rows)
 
-    def _spread(self, tile: Tile, count: Expr) -> Expr:
+    def _spread(self, number: int, count: Expr) -> Expr:
         """The loop over the tiles that the threads share out, which are the first ones. How many it takes."""
+        tile = self.tiles[number]
         found = builder.bind(shared_tiles(tile, count, self.threads))
         with builder.If(found > 0), builder.Then(), builder.parallel(0, found) as step:
-            self._body(0, tile, step * tile.rows, alone=True)
+            self._body(number, tile, step * tile.rows, alone=True)
         return found
 
     def _body(self, number: int, tile: Tile, row: Expr, alone: bool = False) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from autofuse import api
+from autofuse.backend.library.compiled import Library
 from autofuse.compiler.report import CompileReport
 from autofuse.database.database import ProfilingDatabase, open_database
 from autofuse.database.records import Candidate, CandidateOutcome
@@ -37,6 +38,7 @@ rows (float[batch, 64] x) => (float[batch, 80] y) {
 }"""
 SIZES = {"batch": (1, 64)}
 TWO_VECTORS: Mapping[str, int | str] = {"contraction.vectors": 2, "contraction.pixels": 2}
+SIX_ROWS: Mapping[str, int | str] = {"contraction.vectors": 1, "contraction.pixels": 6}
 FOUR_VECTORS: Mapping[str, int | str] = {"contraction.vectors": 4, "contraction.pixels": 2}
 
 
@@ -103,6 +105,23 @@ def test_what_was_not_measured_is_packed_as_the_first_tile_was(alone: Path, tmp_
     measured(alone, base, [(16, TWO_VECTORS, 90.0)])
     report = api.compile(alone, database=str(base), threads=1, dry_run=True, sizes=SIZES)
     assert packings(report) == [packing(TWO_VECTORS)] * 3
+
+
+def test_tiles_are_chosen_by_their_times_where_all_were_measured(alone: Path, tmp_path: Path) -> None:
+    """6 rows take 38 us, on the line from 4 to 16 rows: for a row that is more than a tile of 4 takes."""
+    base, path = tmp_path / "known.db", tmp_path / "timed.so"
+    measured(alone, base, [(16, SIX_ROWS, 118.0), (4, SIX_ROWS, 22.0)])
+    untimed = api.compile(alone, database=str(base), threads=1, dry_run=True, sizes=SIZES)
+    ruled = "tiles of 6 for 5 or more, 4 for 3 or more, 2 for 2 or more, 1 rows, by rule"
+    assert untimed.groups[0].source == f"tile of 16 rows; {ruled}"
+    measured(alone, base, [(1, SIX_ROWS, 20.0)])
+    timed = api.compile(alone, path, database=str(base), threads=1, sizes=SIZES)
+    chosen = "tiles of 4 for 3 or more, 2 for 2 or more, 1 rows, as measured"
+    assert timed.groups[0].source == f"tile of 16 rows; {chosen}"
+    library = api.load(path)
+    assert isinstance(library, Library)
+    assert library.metadata.kernel_rows[0].source == chosen
+    check(alone, library, "batch", (1, 2, 3, 5, 7, 16, 29, 64))
 
 
 def test_the_measured_schedules_of_all_tiles_are_looked_up_at_once(

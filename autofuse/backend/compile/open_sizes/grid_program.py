@@ -27,6 +27,7 @@ from autofuse.graph.transform.open_sizes.stored_shapes import OpenImages
 from autofuse.kernels.build import Kernel
 from autofuse.kernels.emission import Emission
 from autofuse.kernels.open_sizes.grid_reduction import grid_reduction_kernel
+from autofuse.kernels.open_sizes.grid_tiles import splits_text
 from autofuse.kernels.open_sizes.open_grid import GridForm, GridTile, Lengths, grid_kernel
 from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import BoundWorkload
@@ -104,7 +105,8 @@ def _row(symbol: str, group: BuiltGroup) -> KernelRow:
     source = first.source
     if group.form is not None and not group.group.reduces:
         shown = ", ".join("x".join(map(str, lengths)) for lengths in group.tiles)
-        source = f"{source}; " * bool(source) + f"tiles of {shown} places"
+        shared = splits_text(group.form.splits) or f"tiles of {shown} places"
+        source = f"{source}; " * bool(source) + shared
     workload = first.bound.workload
     return KernelRow(symbol, workload.label, workload.key, dict(first.schedule), first.tier, source)
 

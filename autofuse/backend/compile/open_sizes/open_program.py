@@ -35,7 +35,7 @@ from autofuse.kernels.emission import Emission
 from autofuse.kernels.open_sizes.open_attention import attention_kernel
 from autofuse.kernels.open_sizes.open_cache import append_kernel, cache_kernel, shift_kernel
 from autofuse.kernels.open_sizes.open_reduction import reduction_kernel
-from autofuse.kernels.open_sizes.open_rows import Tile, open_kernel
+from autofuse.kernels.open_sizes.open_rows import Tile, open_kernel, row_cover
 from autofuse.kernels.open_sizes.open_sum import sum_kernel
 from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import BoundWorkload
@@ -45,13 +45,14 @@ Schedule = Mapping[str, int | str]
 
 @dataclass(frozen=True)
 class OpenTile:
-    """A group at so many `rows`, its schedule, and where that came from."""
+    """A group at so many `rows`, its schedule, and where that came from; `us`: its time, where that was measured."""
 
     rows: int
     bound: BoundWorkload
     schedule: Schedule
     tier: str = ""
     source: str = ""
+    us: float | None = None
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def build_open_library(
     rows_given = OpenRows(part.size, stored, part.opened.parts, part.caches, min(read, default=0), part.repeats)
     assembly = assemble_all([(graph, kernels)], Symbols(), rows_given)
     assembled = assembly.programs[0]
-    rows = [_row(symbol, part.groups[position]) for position, symbol in assembled.symbols]
+    rows = [_row(symbol, part.groups[position], target, threads) for position, symbol in assembled.symbols]
     whole = part.opened.at(part.size.high)
     wide = {given: replace(whole.tensors[name], name=given) for name, given in part.caches.items()}
     whole = replace(whole, tensors={**whole.tensors, **wide})
@@ -168,9 +169,21 @@ def group_kernel(
         return reduction_kernel(group.tiles[0].bound.workload, rows, emission.target, repeated)
     if group.sums:
         return sum_kernel(group.tiles[0].bound.workload, rows, emission.target, repeated)
-    tiles = [Tile(tile.rows, tile.bound.workload, tile.schedule) for tile in group.tiles]
-    kernel = open_kernel(tiles, rows, emission.target, group.picked, threads, repeated)
+    kernel = open_kernel(kernel_tiles(group), rows, emission.target, group.picked, threads, repeated)
     return Kernel(kernel.function, _packing(opened, group, kernel.pack))
+
+
+def kernel_tiles(group: OpenGroup) -> list[Tile]:
+    """The tiles of a group as its kernel is made of them."""
+    return [Tile(tile.rows, tile.bound.workload, tile.schedule, tile.us) for tile in group.tiles]
+
+
+def cover_text(group: OpenGroup, target: Target, threads: int) -> str:
+    """Which tiles the kernel of a group takes for how many rows; "" where it has no such choice."""
+    if not group.in_tiles or group.picked is not None or len(group.tiles) < 2:
+        return ""
+    cover, _ = row_cover(kernel_tiles(group), target, threads)
+    return cover.text
 
 
 def _stored(opened: OpenGraph, name: str) -> OpenAxis | None:
@@ -195,11 +208,12 @@ def _rows_of(opened: OpenGraph, name: str, array: NDArray[np.generic], rows: int
     return array if where is None else np.take(array, range(where.factor * rows), where.axis)
 
 
-def _row(symbol: str, group: OpenGroup) -> KernelRow:
-    first = group.tiles[0]
-    workload, several = first.bound.workload, ", ".join(str(tile.rows) for tile in group.tiles)
-    tiled = first.rows and group.in_tiles
-    source = f"{first.source}; " * bool(first.source) + f"tiles of {several} rows" if tiled else first.source
+def _row(symbol: str, group: OpenGroup, target: Target, threads: int) -> KernelRow:
+    first, cover = group.tiles[0], cover_text(group, target, threads)
+    workload = first.bound.workload
+    if not cover and first.rows and group.in_tiles:
+        cover = f"a tile of {first.rows} row{'s' * (first.rows > 1)}"
+    source = "; ".join(text for text in (first.source, cover) if text)
     return KernelRow(symbol, workload.label, workload.key, dict(first.schedule), first.tier, source)
 
 
