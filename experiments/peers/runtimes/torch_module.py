@@ -11,7 +11,7 @@ import onnx
 import torch
 from torch import Tensor, fx, nn
 
-from experiments.catalogue import ARCHITECTURE, ATTENTION, NETWORKS
+from experiments.catalogue import ARCHITECTURE, NETWORKS
 from experiments.peers.runtimes.job import Array, UnsupportedError
 
 
@@ -28,7 +28,7 @@ def module_of(model: Path, attention: str = "sdpa") -> tuple[nn.Module, str]:
             raise UnsupportedError(f"needs the compiled operators of {network.operators}, which do not load here")
         from experiments.models.build import build
 
-        transformer = network.family == ATTENTION
+        transformer = network.exported.startswith("language:")
         given = {"attention": attention} if transformer else {}
         return build(name, **given), f"torch module ({attention} attention)" if transformer else "torch module"
     from experiments.models import torchvision_operators
