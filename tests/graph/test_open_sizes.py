@@ -42,6 +42,13 @@ def test_ranges_are_read() -> None:
     assert str(open_sizes(["batch=2:5"])[0]) == "batch 2 to 5"
 
 
+def test_texts_by_name_are_ranges_as_on_the_command_line() -> None:
+    texts = {"batch": "1:16", "seq": "128", "past": (0, 8), "total": "past+1"}
+    assert open_sizes(texts) == open_sizes({**texts, "batch": (1, 16), "seq": 128})
+    with pytest.raises(InputError, match="--sizes: got 'batch=1-4', allowed: NAME=LOW:HIGH"):
+        open_sizes({"batch": "1-4"})
+
+
 @pytest.mark.parametrize(
     "text", ["batch=", "=1:2", "batch=a", "batch=1:2:3:4", "batch=-1", "batch=1,batch=2", "batch=1:"]
 )

@@ -16,7 +16,7 @@ DRAWN = 9
 """Sizes that stand for a range, at most."""
 SizeRange = int | tuple[int, int] | tuple[int, int, int] | str
 """A size that is fixed, or the smallest and the largest of one that stays open, and its step where that is not 1; a
-text such as "past+1" for one that is always so much more than another."""
+text such as "past+1" for one that is always so much more than another, or "1:16" as on the command line."""
 Ranges = Mapping[str, SizeRange] | Iterable[str]
 """Ranges by name, or texts that `parse_sizes` reads."""
 _ALLOWED = (
@@ -95,7 +95,7 @@ def _range(numbers: Sequence[int]) -> SizeRange:
 def open_sizes(ranges: Ranges) -> tuple[OpenSize, ...]:
     """The sizes of `ranges`, checked. InputError for a range that holds nothing, or too much."""
     found = []
-    named = ranges if isinstance(ranges, Mapping) else parse_sizes(ranges)
+    named = _read(ranges) if isinstance(ranges, Mapping) else parse_sizes(ranges)
     for name, given in named.items():
         if isinstance(given, str):
             found.append(_following(name, given, named))
@@ -107,6 +107,14 @@ def open_sizes(ranges: Ranges) -> tuple[OpenSize, ...]:
             raise InputError(f"--sizes {name}={low}:{high}:{step}: both ends must be multiples of the step")
         found.append(OpenSize(name, low, high, step))
     return tuple(found)
+
+
+def _read(ranges: Mapping[str, SizeRange]) -> dict[str, SizeRange]:
+    """The same ranges, with those that are texts read."""
+    return {
+        name: parse_sizes([f"{name}={given}"])[name] if isinstance(given, str) else given
+        for name, given in ranges.items()
+    }
 
 
 def _following(name: str, given: str, named: Mapping[str, SizeRange]) -> OpenSize:
