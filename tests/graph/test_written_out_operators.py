@@ -161,6 +161,14 @@ def test_a_norm_of_nothing_divides_nothing(run, axis, p):
           without=["LpNormalization"])  # fmt: skip
 
 
+@pytest.mark.parametrize(("shape", "more"), [((2, 1, 40), {}), ((3, 1, 4, 5), {"epsilon": 0.01})])
+def test_a_norm_of_one_channel_is_written_out(run, shape, more):
+    """As torch exports a GroupNorm of one group, where scale and bias are numbers."""
+    node = helper.make_node("InstanceNormalization", ["x", "s", "b"], ["y"], **more)
+    feeds = {"x": drawn(*shape), "s": drawn(1), "b": drawn(1)}
+    check(run, node, feeds, {"y": FLOAT}, 17, without=["InstanceNormalization"])
+
+
 def test_a_dropout_that_drops_nothing_has_a_whole_mask(run):
     node = helper.make_node("Dropout", ["x"], ["y", "mask"])
     check(run, node, {"x": drawn(3, 4)}, {"y": FLOAT, "mask": TensorProto.BOOL}, 13, without=["Dropout"])

@@ -1,8 +1,13 @@
-"""LayerNormalization whose mean or deviation is read: the statistics are computed beside it.
+"""Norms in parts that have kernels.
 
+Where the mean or the deviation of a LayerNormalization is read, they are computed beside it:
 y, mean, inverse = LayerNormalization(x, s, b)   becomes, over the normalised axes,
 y = LayerNormalization(x, s, b), mean = ReduceMean(x), d = x - mean,
 inverse = Reciprocal(Sqrt(ReduceMean(d * d) + epsilon)).
+
+y = InstanceNormalization(x, s, b) of one channel, as a GroupNormalization of one group is exported,   becomes
+y = d / Sqrt(ReduceMean(d * d) + epsilon) * s + b with d = x - ReduceMean(x): where s and b are numbers, no
+kernel of TVM's is known to be right.
 
 y = LpNormalization(x)   becomes   norm = ReduceL2(x), y = Where(norm == 0, 0, x / norm); ReduceL1 where p is 1.
 """
@@ -28,6 +33,8 @@ def split_statistics(draft: Draft) -> bool:
             result += _apart(draft, operator)
         elif known and operator.op_type == "LpNormalization":
             result += _by_norm(draft, operator)
+        elif known and operator.op_type == "InstanceNormalization" and draft.tensors[operator.inputs[0]].shape[1] == 1:
+            result += _of_one_channel(draft, operator)
         else:
             result.append(operator)
     changed = len(result) != len(draft.operators)
@@ -52,6 +59,20 @@ def _apart(draft: Draft, operator: Operator) -> list[Operator]:
     write.op("Reciprocal", "inverse", write.op("Sqrt", "deviation", shifted), output=inverse)
     first = [replace(operator, outputs=operator.outputs[:1])] if operator.outputs[0] else []
     return [*first, *write.made]
+
+
+def _of_one_channel(draft: Draft, operator: Operator) -> list[Operator]:
+    write = Writer(draft, operator)
+    x, scale, bias = operator.inputs
+    epsilon = operator.attributes.get("epsilon", 1e-5)
+    assert isinstance(epsilon, float)
+    axes = write.integers("axes", range(2, len(draft.tensors[x].shape)))
+    centred = write.op("Sub", "centred", x, write.op("ReduceMean", "mean", x, axes))
+    variance = write.op("ReduceMean", "variance", write.op("Mul", "squared", centred, centred), axes)
+    deviation = write.op("Sqrt", "deviation", write.op("Add", "above_zero", variance, write.number("epsilon", epsilon)))
+    scaled = write.op("Mul", "scaled", write.op("Div", "normalised", centred, deviation), scale)
+    write.op("Add", "", scaled, bias, output=operator.outputs[0])
+    return write.made
 
 
 def _by_norm(draft: Draft, operator: Operator) -> list[Operator]:
