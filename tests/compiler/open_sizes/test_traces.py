@@ -16,7 +16,7 @@ from autofuse.cli.main import app
 from autofuse.errors import InputError
 from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.graph.loading.given.trace import SizeCounter, read_trace, shares
-from autofuse.opened.tune import weighted
+from autofuse.opened.row_tiles import weighted
 from tests.compiler.open_sizes.models import PERCEPTRON, PERCEPTRON_WEIGHTS, built, inputs_at, write
 
 SIZE = OpenSize("batch", 1, 40)
@@ -112,7 +112,7 @@ def test_sizes_weigh_as_much_as_they_happen() -> None:
 def test_a_tile_weighs_as_often_as_calls_run_it() -> None:
     """21 rows are a tile of 16, one of 4 and a single row; 3 rows are single ones."""
     tiles = [(16, None), (4, None), (1, None)]
-    groups = [(SimpleNamespace(in_tiles=True, picked=None), None, tiles)]
+    groups = [(SimpleNamespace(in_tiles=True, picked=None, operators=("x",)), None, tiles)]
     plan: Any = SimpleNamespace(groups=groups, of_call=lambda _group, _bound, size, sequences: (size * sequences, 1))
     assert [tile.runs for tile in weighted(plan, {(7, 3): 0.75, (3, 1): 0.25})] == [0.75, 0.75, 1.5]
 

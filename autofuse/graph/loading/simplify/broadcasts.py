@@ -51,11 +51,13 @@ def _decided_choice(draft: Draft, operator: Operator) -> Operator:
 
 
 def _gather_of_equals(draft: Draft, operator: Operator) -> Operator:
-    """Gather, GatherElements and GatherND of equal elements   become   Expand(one of them), whichever is picked.
+    """GatherElements of equal integers   becomes   Expand(one of them), whichever is picked.
 
-    So are kinds of tokens picked for each position, from a row of zeros.
+    So are kinds of tokens picked for each position, from a row of zeros. (A table of an embedding stays, whatever its
+    weights are: it says which indices there may be.)
     """
-    if operator.op_type not in ("Gather", "GatherElements", "GatherND") or operator.domain:
+    integers = operator.op_type == "GatherElements" and draft.tensors[operator.inputs[0]].dtype in ("int32", "int64")
+    if not integers or operator.domain:
         return operator
     one = _only_element(draft, operator.inputs[0])
     return operator if one is None else _expanded(draft, operator, np.asarray(one))
