@@ -169,7 +169,7 @@ def test_the_screen_shows_the_range_and_goes_on_with_it(model: Path, tmp_path: P
         ({"shapes": [{"x": (1, 24)}, {"x": (2, 24)}]}, "one program"),
         ({"sizes": {"length": (1, 4)}}, "has no open size 'length'; its open sizes: batch"),
         ({"sizes": {"batch": 4}}, "no size has a range"),
-        ({"strict": True}, "no measured schedule"),
+        ({"strict": True}, "no search of plans over these sizes ended here"),
     ],
 )
 def test_what_cannot_be_with_open_sizes_is_said(model: Path, tmp_path: Path, more: dict[str, Any], reason: str) -> None:
