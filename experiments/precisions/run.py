@@ -134,7 +134,7 @@ def measured(model: Path, threads: int, options: argparse.Namespace) -> list[Row
         try:
             contenders.append(_contender(engine, subject, options))
         except (AutofuseError, MissingEnvironmentError) as error:
-            problems[engine.name] = str(error)
+            problems[engine.name] = str(error).replace(f"{model.resolve().parent}/", "")
     reference = run_reference(graph, inputs)
     results = bench_contenders(
         contenders, inputs, threads, options.bench, target=target, expected=[reference[name] for name in graph.outputs]
