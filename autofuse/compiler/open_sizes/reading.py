@@ -112,9 +112,7 @@ def _compared(
     return opened, kept
 
 
-def _read_at_the_end(
-    size: OpenSize, loaded: Callable[[int], Graph], told: Progress
-) -> tuple[OpenGraph, OpenGraph]:  # fmt: skip
+def _read_at_the_end(size: OpenSize, loaded: Callable[[int], Graph], told: Progress) -> tuple[OpenGraph, OpenGraph]:
     """The open graph as it is where the size is largest: a mask of so many neighbours leaves all of fewer tokens in,
     and is then no mask at all. InputError where it is another model all the same."""
     unlikely = (count for count in range(size.high, max(UNLIKELY), -1) if gcd(count, _SMALL_FACTORS) == 1)

@@ -56,6 +56,17 @@ def reduction_kernel(
     return open_function(workload, rows, emit, repeated=repeated)
 
 
+def column_pieces(columns: int, lanes: int, together: int) -> Iterator[tuple[int, int, int, int]]:
+    """(first column, tasks, vectors of a task, lanes of a vector): tasks of some vectors `together`, then of one, and
+    what is left."""
+    begin = 0
+    for vectors, wide in ((together, lanes), (1, lanes), (1, columns % lanes)):
+        tasks = (columns - begin) // (vectors * wide) if wide else 0
+        if tasks:
+            yield begin, tasks, vectors, wide
+        begin += tasks * vectors * wide
+
+
 class _Reduction:
     """Emits the reduction of `extent` rows of so many `columns`."""
 
@@ -69,19 +80,10 @@ class _Reduction:
 
     def emit(self, repeats: Expr) -> None:
         """All columns of all sequences: a few vectors a task, then what is left of them."""
-        for begin, tasks, vectors, lanes in self.pieces():
+        for begin, tasks, vectors, lanes in column_pieces(self.columns, self.emitter.lanes, VECTORS):
             with self.emitter.parallel_parts(tasks, repeats) as (sequence, task):
                 self.source, self.result = self.arrays(sequence)
                 self.reduce(begin + task * vectors * lanes, vectors, lanes)
-
-    def pieces(self) -> Iterator[tuple[int, int, int, int]]:
-        """(first column, tasks, vectors of a task, lanes of a vector)."""
-        begin, lanes = 0, self.emitter.lanes
-        for vectors, wide in ((VECTORS, lanes), (1, lanes), (1, self.columns % lanes)):
-            tasks = (self.columns - begin) // (vectors * wide) if wide else 0
-            if tasks:
-                yield begin, tasks, vectors, wide
-            begin += tasks * vectors * wide
 
     def reduce(self, column: Expr, vectors: int, lanes: int) -> None:
         """The columns of some vectors, over all rows in blocks."""

@@ -5,7 +5,7 @@ Rows are counted when the kernel runs, and added one after the other, as ONNX Ru
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from math import prod
 from typing import Any
 
@@ -16,6 +16,7 @@ from autofuse.device.target import Target
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis
 from autofuse.kernels.build import Constants, Kernel
 from autofuse.kernels.open_sizes.open_function import Arguments, open_function, whole_arrays
+from autofuse.kernels.open_sizes.open_reduction import column_pieces
 from autofuse.kernels.tir.emit import Emitter, Expr, const
 from autofuse.kernels.workload.workload import Workload
 
@@ -38,7 +39,7 @@ def sum_kernel(
         extent = builder.bind(given.count * where.factor)
         emitter = Emitter(target)
         emitter.analyzer.bind(extent, tvm.ir.Range(1, shape[where.axis] + 1))
-        for begin, tasks, lanes in _pieces(columns, emitter.lanes):
+        for begin, tasks, _, lanes in column_pieces(columns, emitter.lanes, 1):
             with emitter.parallel_parts(tasks, given.repeats) as (sequence, task):
                 arrays = whole_arrays(workload, given.of(sequence))
                 first = begin + task * lanes
@@ -53,9 +54,7 @@ def sum_kernel(
     return open_function(workload, rows, emit, repeated=repeated)
 
 
-def _add(
-    emitter: Emitter, total: Any, source: Any, result: Any, place: Expr, lanes: int, exclusive: bool
-) -> None:  # fmt: skip
+def _add(emitter: Emitter, total: Any, source: Any, result: Any, place: Expr, lanes: int, exclusive: bool) -> None:
     """One row: what it adds to the `total`, and what is written of that, with the row itself or without."""
     if exclusive:
         with emitter.vector(lanes) as lane:
@@ -65,12 +64,3 @@ def _add(
     if not exclusive:
         with emitter.vector(lanes) as lane:
             emitter.put(result, place + lane, total[lane])
-
-
-def _pieces(columns: int, lanes: int) -> Iterator[tuple[int, int, int]]:
-    """(first column, tasks, lanes of a vector)."""
-    whole = columns // lanes
-    if whole:
-        yield 0, whole, lanes
-    if columns % lanes:
-        yield whole * lanes, 1, columns % lanes
