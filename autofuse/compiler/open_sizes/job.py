@@ -47,7 +47,7 @@ from autofuse.graph.transform.open_sizes.open_graph import (
     refused,
 )
 from autofuse.graph.transform.open_sizes.repeats import Repeats, own_tensors
-from autofuse.graph.transform.open_sizes.rows import check_rows, reduces_rows, sums_rows
+from autofuse.graph.transform.open_sizes.rows import check_rows, is_over_rows
 from autofuse.kernels.emission import Emission
 from autofuse.kernels.lowering.lower import Lowered, Lowering
 from autofuse.kernels.open_sizes.open_rows import are_joined, check_elements, tile_rows
@@ -186,8 +186,7 @@ def _check_kernels(opened: OpenGraph, size: OpenSize, repeats: Repeats | None) -
             check_elements(tensor, most if name in own else 1)
     reached = {name for name in opened.graph.tensors if opened.has(name) or name in own}
     touching = [one for one in opened.graph.operators if not reached.isdisjoint((*one.inputs, *one.outputs))]
-    apart = {operator.name for operator in touching if reduces_rows(opened, operator) or sums_rows(opened, operator)}
-    in_families = [operator for operator in touching if operator.name not in apart]
+    in_families = [operator for operator in touching if not is_over_rows(opened, operator)]
     require_own(opened.graph, in_families, partial(refused, opened.symbol))
 
 
