@@ -37,16 +37,24 @@ from autofuse.graph.loading.given.sizes import OpenSize, open_ones
 from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
 from autofuse.graph.transform.open_sizes.caches import Caches
-from autofuse.graph.transform.open_sizes.grid_graph import Extent, GridGraph, Point, grid_graph, points, read_grid
-from autofuse.graph.transform.open_sizes.grid_rules import GridGroup, GridOperators, check_grid, grid_groups
-from autofuse.graph.transform.open_sizes.grid_tiles import tile_graph
-from autofuse.graph.transform.open_sizes.grid_windows import Look, Slide
+from autofuse.graph.transform.open_sizes.images.grid_graph import (
+    Extent,
+    GridGraph,
+    Point,
+    grid_graph,
+    points,
+    read_grid,
+)
+from autofuse.graph.transform.open_sizes.images.grid_rules import GridGroup, GridOperators, check_grid, grid_groups
+from autofuse.graph.transform.open_sizes.images.grid_tiles import tile_graph
+from autofuse.graph.transform.open_sizes.images.grid_windows import Look, Slide
+from autofuse.graph.transform.open_sizes.images.places import with_places_apart
 from autofuse.kernels.emission import Emission
 from autofuse.kernels.lowering.coverage import require_kernels
 from autofuse.kernels.lowering.layout import assign_layouts
 from autofuse.kernels.lowering.lower import Lowering
-from autofuse.kernels.open_sizes.grid_tiles import Range, Split, splits_text, tile_splits, timed_splits
-from autofuse.kernels.open_sizes.open_grid import GridArgument, GridForm
+from autofuse.kernels.open_sizes.images.grid_tiles import Range, Split, splits_text, tile_splits, timed_splits
+from autofuse.kernels.open_sizes.images.open_grid import GridArgument, GridForm
 from autofuse.kernels.open_sizes.open_rows import check_elements
 from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import HALF, bind_workload
@@ -131,7 +139,7 @@ def read_images(model: Path, given: Given, sizes: Sequence[OpenSize], told: Prog
     @cache
     def loaded(point: Point) -> Graph:
         named = {size.name: value for size, value in zip(opened_sizes, point, strict=True)}
-        return load(model, form_of(model, sizes, named, given))
+        return with_places_apart(load(model, form_of(model, sizes, named, given)))
 
     told(READING, 0, 1)
     try:
@@ -202,7 +210,7 @@ def _built(known: GridOperators, group: GridGroup, layouts: Mapping[str, str]) -
         )
         for kind, names in (("input", bound.inputs), ("output", bound.outputs))
     )
-    if group.reduces:
+    if not group.in_tiles:
         return BuiltGroup(group, bound, {(): whole}, GridForm(inputs, outputs, (), ()))
     grid = opened.grid(bound.outputs[0])
     placed = sorted(opened.axes[bound.outputs[0]].items())
@@ -241,7 +249,7 @@ def _scheduled(context: Context, planned: GridPlan) -> tuple[GridPart, dict[str,
     emission = Emission(context.environment.target)
     chosen = planned.chosen
     ladder = Ladder(context.database, context.environment, emission, chosen.limits, chosen.pinned)
-    wanted = [tile.bound for group in planned.groups if not group.group.reduces for tile in group.tiles.values()]
+    wanted = [tile.bound for group in planned.groups if group.group.in_tiles for tile in group.tiles.values()]
     found = ladder.find(wanted, context.policy.measured_only)
     require_schedules(context.policy, wanted, found)
 
@@ -270,7 +278,7 @@ def _with_schedules(group: BuiltGroup, found: Mapping[str, Found]) -> BuiltGroup
 
 def _simplest(group: BuiltGroup, ladder: Ladder) -> BuiltGroup | None:
     """A group under the simplest schedules; None for one that has no tiles."""
-    if group.form is None or group.group.reduces:
+    if group.form is None or not group.group.in_tiles:
         return None
     return replace(group, tiles={lengths: simplest_tile(tile, ladder) for lengths, tile in group.tiles.items()})
 

@@ -14,9 +14,9 @@ from autofuse.compiler.open_sizes.plans import OpenForm
 from autofuse.compiler.plan_ladder import FoundPlan
 from autofuse.graph.loading.given.trace import Point
 from autofuse.graph.model import Graph
-from autofuse.graph.transform.open_sizes.grid_graph import GridGraph
-from autofuse.graph.transform.open_sizes.grid_rules import GridOperators
-from autofuse.graph.transform.open_sizes.grid_tiles import tile_graph
+from autofuse.graph.transform.open_sizes.images.grid_graph import GridGraph
+from autofuse.graph.transform.open_sizes.images.grid_rules import GridOperators
+from autofuse.graph.transform.open_sizes.images.grid_tiles import tile_graph
 from autofuse.kernels.workload.workload import BoundWorkload
 from autofuse.opened.grid_job import GridModel, form_of_images, grid_plan, write_grid
 from autofuse.opened.tiled import Tiled
@@ -44,7 +44,7 @@ class ImageModel:
         tiles: list[WeightedTile] = []
         graphs: dict[str, Graph] = {}
         for group in planned.groups:
-            for lengths, tile in () if group.group.reduces else group.tiles.items():
+            for lengths, tile in group.tiles.items() if group.group.in_tiles else ():
                 graph = opened.graph
                 if group.form is not None:
                     places = dict(zip(group.form.sizes, lengths, strict=True))
@@ -54,7 +54,7 @@ class ImageModel:
                 number, shown = tile.bound.workload.key, "x".join(map(str, lengths))
                 graphs.setdefault(number, _alone(graph, tile.bound))
                 tiles.append(WeightedTile(0, tile.bound, group.group.operators, counts, runs, number, shown))
-        whole = Counter(group.bound.workload.key for group in planned.groups if group.group.reduces)
+        whole = Counter(group.bound.workload.key for group in planned.groups if not group.group.in_tiles)
         kernels = sum(bool(group.tiles) for group in planned.groups)
         return Tiled(opened.graph, planned.chosen, kernels, tiles, graphs, whole)
 

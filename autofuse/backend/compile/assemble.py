@@ -16,7 +16,7 @@ from autofuse.backend.compile.symbols import Symbols, refuse_misfit
 from autofuse.backend.container.open_spec import AxisSpec
 from autofuse.errors import PlanError
 from autofuse.graph.model import Graph
-from autofuse.graph.transform.open_sizes.grid_graph import Extent
+from autofuse.graph.transform.open_sizes.images.grid_graph import Extent
 from autofuse.graph.transform.open_sizes.stored_shapes import OpenImages, OpenRows
 from autofuse.kernels.tir.loops import is_parallel
 from autofuse.kernels.workload.free_reshape import is_free_reshape

@@ -102,7 +102,7 @@ def _compared(
     """The open graph by two sizes of `at`, compared at the others, and that whose rows are kept apart."""
     first, second, more = at
     opened = open_graph(size.name, first, loaded(first), second, loaded(second), loaded(max(size.high, second)))
-    kept = _kept_apart(opened, second)
+    kept = _kept_apart(opened, second, max(size.high, second))
     for number, count in enumerate(more):
         told(READING, 2 + number, 2 + len(more))
         if count > 1:
@@ -133,7 +133,7 @@ def _check_at(opened: OpenGraph, size: int, loaded: Callable[[int], Graph]) -> N
             raise
 
 
-def _kept_apart(opened: OpenGraph, second: int) -> OpenGraph:
+def _kept_apart(opened: OpenGraph, second: int, largest: int) -> OpenGraph:
     """An open graph whose rows are kept apart: where the size stands behind other axes, one with it in front of all.
 
     That is compared with the model in ONNX Runtime at `MOVED_SIZES`. InputError for the model as it is where it cannot
@@ -147,8 +147,8 @@ def _kept_apart(opened: OpenGraph, second: int) -> OpenGraph:
             raise
         refusal = error
     try:
-        graphs = [with_leading_size(opened, size) for size in (opened.size, second)]
-        leading = open_graph(opened.symbol, opened.size, graphs[0], second, graphs[1])
+        graphs = [with_leading_size(opened, size) for size in (opened.size, second, largest)]
+        leading = open_graph(opened.symbol, opened.size, graphs[0], second, *graphs[1:])
         check_rows(leading)
     except InputError:
         raise refusal from None

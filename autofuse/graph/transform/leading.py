@@ -1,193 +1,40 @@
-"""An open size that stands behind other axes ([tokens, batch, width], as torch's attention has it) put in front of all.
+"""An open size that stands behind other axes ([tokens, batch, width], as torch's attention has it, or [batch, channels,
+tokens]) put in front of all.
 
 Each tensor in which that many elements stand behind others gets a form with the size in front and all else behind it in
-its order, and each operator that reads or makes such a tensor is written for these forms. That is done to the static
-graph at a size; what is open in it is then found as in any other.
+its order, and each operator that reads or makes such a tensor is written for these forms. One for which that is not
+known, as those between queries and values of an attention, reads tensors as the model has them. That is done to the
+static graph at a size; what is open in it is then found as in any other, and so is whether rows are kept apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
 
 import numpy as np
-from numpy.typing import NDArray
 
-from autofuse.graph.model import AttributeValue, Graph, Operator, Tensor
+from autofuse.graph.model import Graph, Operator, Tensor
+from autofuse.graph.transform.leading_forms import Leading, Place, Rule
 from autofuse.graph.transform.open_sizes.attention import ELEMENTWISE, VIEWS
-from autofuse.graph.transform.open_sizes.open_graph import OpenGraph, constant_integers, refused, refused_grid
+from autofuse.graph.transform.open_sizes.open_graph import OpenGraph, refused
 
-Attributes = Mapping[str, AttributeValue]
+MOST_PARTS = 16
+"""Groups of a convolution that become a product each."""
 
 
 def with_leading_size(opened: OpenGraph, size: int) -> Graph:
-    """The static graph of `opened` at a size, with the open size in front of every tensor that has it.
+    """The static graph of `opened` at a size, with the open size in front of tensors that have it.
 
-    InputError that names an operator for which that is not known.
+    InputError that names an input, constant or output that has it behind other axes.
     """
-    if opened.parts or opened.more:
-        first = opened.graph.operators[0]
-        raise refused(opened.symbol, first, "the model has constants or caches that grow with it")
-    return _Leading(opened, size).graph()
+    if opened.more:
+        raise refused(opened.symbol, opened.graph.operators[0], "the model has caches that grow with it")
+    return Leading(opened, size, _RULES).graph()
 
 
-@dataclass(frozen=True)
-class _Place:
-    """Where the size stands in a tensor: `axis` is `before` times it times `behind`, of which `before` lie outside."""
-
-    axis: int
-    before: int
-    behind: int
-
-    @property
-    def kept(self) -> int:
-        """What is left of the axis where the size is taken out of it."""
-        return self.before * self.behind
-
-
-class _Leading:
-    """Writes the graph, operator by operator."""
-
-    def __init__(self, opened: OpenGraph, size: int) -> None:
-        self.opened, self.size, self.given = opened, size, opened.at(size)
-        self.tensors, self.constants = dict(self.given.tensors), dict(self.given.constants)
-        self.operators: list[Operator] = []
-        self.places: dict[str, _Place] = {}
-        self.fronts: dict[str, str] = {}
-        for name in (*self.given.inputs, *self.given.constants):
-            where = opened.place(name)
-            if where is not None:
-                self.places[name] = _Place(where.axis, 1, where.factor)
-                if not self._leads(name):
-                    raise refused_grid(opened, name)
-
-    def graph(self) -> Graph:
-        """The graph with all operators."""
-        for operator in self.given.operators:
-            self._add(operator)
-        behind = [name for name in self.given.returned if name in self.places and not self._leads(name)]
-        if behind:
-            raise self._refused(self.given.producers[behind[0]], f"the output {behind[0]!r} has it behind other axes")
-        used = {name for operator in self.operators for name in (*operator.inputs, *operator.outputs)}
-        used.update(self.given.inputs, self.given.outputs)
-        tensors = {name: tensor for name, tensor in self.tensors.items() if name in used}
-        constants = {name: array for name, array in self.constants.items() if name in used}
-        return replace(self.given, operators=tuple(self.operators), tensors=tensors, constants=constants)
-
-    def _add(self, operator: Operator) -> None:
-        read = [name for name in operator.inputs if name in self.places]
-        made = [name for name in operator.outputs if name]
-        if all(map(self._leads, read)) and all(name in self.opened.axes or not self.opened.has(name) for name in made):
-            for name in made:
-                if (where := self.opened.axes.get(name)) is not None:
-                    self.places[name] = _Place(where.axis, 1, where.factor)
-            self.operators.append(operator)
-            return
-        rule = None if operator.domain else _RULES.get(operator.op_type)
-        if rule is None or not read:
-            raise self._refused(operator, "it is not known how to put the size in front of it")
-        rule(self, operator)
-
-    def refuse(self, operator: Operator, fits: bool) -> None:
-        """InputError unless an operator is one whose rule is known."""
-        if not fits:
-            raise self._refused(operator, "it mixes what the size counts, or puts it where nothing is known of it")
-
-    def _refused(self, operator: Operator, reason: str) -> Exception:
-        return refused(self.opened.symbol, operator, reason)
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Of a tensor as the model has it."""
-        return self.given.tensors[name].shape
-
-    def _leads(self, name: str) -> bool:
-        """Whether nothing stands outside of the size in a tensor."""
-        place = self.places[name]
-        return prod(self.shape(name)[: place.axis]) * place.before == 1
-
-    def axes(self, name: str) -> list[int]:
-        """The axes of a tensor that are left behind the size, in their order."""
-        place = self.places[name]
-        return [axis for axis in range(len(self.shape(name))) if axis != place.axis or place.kept > 1]
-
-    def behind(self, name: str) -> tuple[int, ...]:
-        """Their extents."""
-        place, shape = self.places[name], self.shape(name)
-        return tuple(place.kept if axis == place.axis else shape[axis] for axis in self.axes(name))
-
-    def front(self, name: str, rank: int = 0) -> str:
-        """A tensor with the size in front; `rank`: axes of the model's that it is given more of in front of its own."""
-        shape = (self.size, *self.behind(name))
-        if name not in self.fronts:
-            self.fronts[name] = name if shape == self.shape(name) else self.reshaped(name, shape, f"{name}@front")
-        more = max(0, rank - len(self.shape(name)))
-        if not more:
-            return self.fronts[name]
-        return self.reshaped(self.fronts[name], (self.size, *(1,) * more, *shape[1:]), f"{name}@{rank}")
-
-    def reshaped(self, name: str, shape: Sequence[int], made: str) -> str:
-        """A tensor in another shape, under a name of its own."""
-        if made not in self.tensors:
-            target = self.constant(f"{made}.shape", np.array(shape, np.int64))
-            self.tensors[made] = Tensor(made, tuple(shape), self.tensors[name].dtype)
-            self.operators.append(Operator(f"{made}.reshape", "Reshape", (name, target), (made,)))
-        return made
-
-    def constant(self, name: str, array: NDArray[np.generic]) -> str:
-        """A constant of ours."""
-        self.constants[name] = array
-        self.tensors[name] = Tensor(name, array.shape, str(array.dtype))
-        return name
-
-    def make(
-        self, operator: Operator, inputs: Sequence[str], places: Sequence[_Place], attributes: Attributes | None = None
-    ) -> None:
-        """An operator on forms with the size in front, whose results have it at such `places` in the model."""
-        outputs = [name for name in operator.outputs if name]
-        given = []
-        for name, place in zip(outputs, places, strict=True):
-            factors = self.opened.factors(name)
-            self.refuse(operator, factors[place.axis] == place.kept and sum(map(bool, factors)) == 1)
-            self.places[name] = place
-            shape = (self.size, *self.behind(name))
-            made = name if shape == self.shape(name) else f"{name}@front"
-            self.fronts[name] = made
-            self.tensors[made] = replace(self.given.tensors[name], name=made, shape=shape)
-            given.append(made)
-        changed = operator.attributes if attributes is None else {**operator.attributes, **attributes}
-        self.operators.append(replace(operator, inputs=tuple(inputs), outputs=tuple(given), attributes=changed))
-        for name in outputs:
-            if self._leads(name) and self.fronts[name] != name:
-                target = self.constant(f"{name}.shape", np.array(self.shape(name), np.int64))
-                self.operators.append(Operator(f"{name}.reshape", "Reshape", (self.fronts[name], target), (name,)))
-
-    def view(self, operator: Operator, read: str, extents: Sequence[int], place: _Place) -> None:
-        """An operator whose result is a tensor in another shape: with the size in front, `extents` behind it."""
-        target = np.array((self.size, *extents), np.int64)
-        constant = self.constant(f"{operator.outputs[0]}@front.target", target)
-        view = Operator(operator.name, "Reshape", operator.inputs, operator.outputs)
-        self.make(view, (read, constant), [place], {})
-
-    def integers(self, operator: Operator, place: int) -> tuple[int, ...] | None:
-        """The values of a constant input that are the same at all sizes; None where there are none."""
-        name = operator.inputs[place] if place < len(operator.inputs) else ""
-        if self.opened.has(name) or name in self.opened.targets:
-            return None
-        return constant_integers(self.given, operator, place)
-
-    def along(self, operator: Operator, default: int = 0) -> int:
-        """The number of the axis of the first input that an operator goes along."""
-        axis = operator.attributes.get("axis", default)
-        assert isinstance(axis, int)
-        return axis % len(self.shape(operator.inputs[0]))
-
-    def axis(self, name: str, axis: int) -> int:
-        """The number of an axis, which is not the size's own, where that is in front."""
-        return 1 + self.axes(name).index(axis)
-
-
-def _view(leading: _Leading, operator: Operator) -> None:
+def _view(leading: Leading, operator: Operator) -> None:
     read, made = operator.inputs[0], operator.outputs[0]
     place, shape = leading.places[read], leading.shape(made)
     outside = prod(leading.shape(read)[: place.axis]) * place.before
@@ -195,7 +42,7 @@ def _view(leading: _Leading, operator: Operator) -> None:
         lead = prod(shape[:axis])
         if outside % lead == 0 and extent % (outside // lead * leading.size) == 0:
             before = outside // lead
-            found = _Place(axis, before, extent // (before * leading.size))
+            found = Place(axis, before, extent // (before * leading.size))
             break
     else:
         leading.refuse(operator, False)
@@ -204,7 +51,7 @@ def _view(leading: _Leading, operator: Operator) -> None:
     leading.view(operator, leading.front(read), (*shape[: found.axis], *kept, *shape[found.axis + 1 :]), found)
 
 
-def _transpose(leading: _Leading, operator: Operator) -> None:
+def _transpose(leading: Leading, operator: Operator) -> None:
     read, place = operator.inputs[0], leading.places[operator.inputs[0]]
     order = operator.attributes.get("perm", tuple(reversed(range(len(leading.shape(read))))))
     assert isinstance(order, tuple)
@@ -218,7 +65,7 @@ def _transpose(leading: _Leading, operator: Operator) -> None:
     leading.make(operator, (leading.front(read),), [found], {"perm": turned})
 
 
-def _elementwise(leading: _Leading, operator: Operator, least: int = 1) -> None:
+def _elementwise(leading: Leading, operator: Operator, least: int = 1) -> None:
     """Also of a product's leading axes. `least`: axes at the end that are not those of broadcasting, and one."""
     rank = len(leading.shape(operator.outputs[0]))
     read = [name for name in operator.inputs if name in leading.places]
@@ -238,7 +85,7 @@ def _elementwise(leading: _Leading, operator: Operator, least: int = 1) -> None:
     leading.make(operator, inputs, [replace(place, axis=rank + place.axis)])
 
 
-def _without(leading: _Leading, name: str, axis: int) -> str:
+def _without(leading: Leading, name: str, axis: int) -> str:
     """What has nothing of the size, without an axis of one place."""
     shape = leading.shape(name)
     shape = (*shape[:axis], *shape[axis + 1 :])
@@ -247,7 +94,7 @@ def _without(leading: _Leading, name: str, axis: int) -> str:
     return leading.reshaped(name, shape, f"{name}@without{axis}")
 
 
-def _matmul(leading: _Leading, operator: Operator) -> None:
+def _matmul(leading: Leading, operator: Operator) -> None:
     one, other = operator.inputs
     leading.refuse(operator, min(len(leading.shape(one)), len(leading.shape(other))) > 1)
     place = leading.places.get(one)
@@ -258,7 +105,7 @@ def _matmul(leading: _Leading, operator: Operator) -> None:
     _elementwise(leading, operator, 3)
 
 
-def _gemm(leading: _Leading, operator: Operator) -> None:
+def _gemm(leading: Leading, operator: Operator) -> None:
     read, place, made = operator.inputs[0], leading.places.get(operator.inputs[0]), operator.outputs[0]
     added = leading.shape(operator.inputs[2]) if len(operator.inputs) > 2 and operator.inputs[2] else ()
     others = any(name in leading.places for name in operator.inputs[1:])
@@ -277,10 +124,54 @@ def _gemm(leading: _Leading, operator: Operator) -> None:
     leading.view(operator, product, (*kept, width), place)
 
 
-def _along(default: int) -> Callable[[_Leading, Operator], None]:
+def _convolution(leading: Leading, operator: Operator) -> None:
+    """A convolution that sees one place at a time: a product of each group's channels with its weights."""
+    read, weights, *bias = operator.inputs
+    place, array = leading.places.get(read), leading.constants.get(weights)
+    leading.refuse(operator, place is not None and array is not None and weights not in leading.places)
+    assert place is not None and array is not None
+    rank, (channels, per_group, *taps) = len(leading.shape(read)), array.shape
+    groups = leading.shape(read)[1] // per_group
+    plain = all(step == 1 for step in _ints(operator, "strides")) and not any(_ints(operator, "pads"))
+    single = set(taps) == {1} and rank == 3 and place.axis == 2 and place.kept == 1 and groups <= MOST_PARTS
+    leading.refuse(operator, single and plain and all(name in leading.constants for name in bias if name))
+    made, data, number = operator.outputs[0], leading.front(read), leading.shape(read)[0]
+    dtype, width = leading.given.tensors[made].dtype, channels // groups
+    front = (leading.size, number)
+    parts = [data] if groups == 1 else [f"{made}@in{group}" for group in range(groups)]
+    if groups > 1:
+        sizes = leading.constant(f"{made}@in.sizes", np.array([per_group] * groups, np.int64))
+        for name in parts:
+            leading.tensors[name] = Tensor(name, (*front, per_group), dtype)
+        leading.operators.append(Operator(f"{made}@in", "Split", (data, sizes), tuple(parts), {"axis": 2}))
+    results = []
+    for group, part in enumerate(parts):
+        own = slice(group * width, (group + 1) * width)
+        factor = np.ascontiguousarray(array.reshape(channels, per_group)[own].T)
+        given, name = leading.constant(f"{made}@weights{group}", factor), f"{made}@out{group}"
+        leading.tensors[name] = Tensor(name, (*front, width), dtype)
+        leading.operators.append(Operator(name, "MatMul", (part, given), (name,)))
+        results.append(name)
+    whole = results[0]
+    if groups > 1:
+        whole = f"{made}@out"
+        leading.tensors[whole] = Tensor(whole, (*front, channels), dtype)
+        leading.operators.append(Operator(whole, "Concat", tuple(results), (whole,), {"axis": 2}))
+    added = np.zeros(channels, dtype) if not bias or not bias[0] else np.asarray(leading.constants[bias[0]])
+    offsets = leading.constant(f"{made}@bias", added)
+    leading.make(Operator(operator.name, "Add", operator.inputs, operator.outputs), (whole, offsets), [place])
+
+
+def _ints(operator: Operator, name: str) -> tuple[int, ...]:
+    value = operator.attributes.get(name, ())
+    assert isinstance(value, tuple)
+    return tuple(int(item) for item in value)
+
+
+def _along(default: int) -> Rule:
     """Of an operator along one axis, or from one on."""
 
-    def rule(leading: _Leading, operator: Operator) -> None:
+    def rule(leading: Leading, operator: Operator) -> None:
         read, place = operator.inputs[0], leading.places.get(operator.inputs[0])
         axis = leading.along(operator, default)
         single = operator.op_type == "LayerNormalization" or leading.given.opset >= 13
@@ -296,7 +187,7 @@ def _along(default: int) -> Callable[[_Leading, Operator], None]:
     return rule
 
 
-def _concat(leading: _Leading, operator: Operator) -> None:
+def _concat(leading: Leading, operator: Operator) -> None:
     read, axis = operator.inputs[0], leading.along(operator)
     places = {leading.places.get(name) for name in operator.inputs}
     place = leading.places.get(read)
@@ -306,7 +197,7 @@ def _concat(leading: _Leading, operator: Operator) -> None:
     leading.make(operator, inputs, [place], {"axis": leading.axis(read, axis)})
 
 
-def _split(leading: _Leading, operator: Operator) -> None:
+def _split(leading: Leading, operator: Operator) -> None:
     read, place = operator.inputs[0], leading.places.get(operator.inputs[0])
     axis = leading.along(operator)
     leading.refuse(operator, place is not None and axis != place.axis and all(operator.outputs))
@@ -315,7 +206,7 @@ def _split(leading: _Leading, operator: Operator) -> None:
     leading.make(operator, inputs, [place] * len(operator.outputs), {"axis": leading.axis(read, axis)})
 
 
-def _slice(leading: _Leading, operator: Operator) -> None:
+def _slice(leading: Leading, operator: Operator) -> None:
     read, place = operator.inputs[0], leading.places.get(operator.inputs[0])
     starts, ends = leading.integers(operator, 1), leading.integers(operator, 2)
     leading.refuse(operator, place is not None and starts is not None and ends is not None)
@@ -329,7 +220,7 @@ def _slice(leading: _Leading, operator: Operator) -> None:
     leading.make(operator, inputs, [place])
 
 
-def _gather(leading: _Leading, operator: Operator) -> None:
+def _gather(leading: Leading, operator: Operator) -> None:
     (read, indices), axis = operator.inputs, leading.along(operator)
     place = leading.places.get(read)
     leading.refuse(operator, place is not None and indices not in leading.places and axis != place.axis)
@@ -340,11 +231,12 @@ def _gather(leading: _Leading, operator: Operator) -> None:
     )
 
 
-_RULES: dict[str, Callable[[_Leading, Operator], None]] = {
+_RULES: Mapping[str, Rule] = {
     **dict.fromkeys(ELEMENTWISE, _elementwise),
     **dict.fromkeys(VIEWS, _view),
     **dict.fromkeys(("Softmax", "LogSoftmax", "LayerNormalization"), _along(-1)),
     "Concat": _concat,
+    "Conv": _convolution,
     "Gather": _gather,
     "Gemm": _gemm,
     "MatMul": _matmul,

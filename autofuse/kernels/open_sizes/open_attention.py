@@ -78,6 +78,7 @@ class Tokens:
             named[name] for name in (attention.scores, attention.softmax, attention.product)
         )
         self.after: list[WorkloadOperator] = [named[name] for name in attention.after]
+        self.beside: list[WorkloadOperator] = [named[name] for name in attention.beside]
         self.result = (self.after or [self.product])[-1].outputs[0]
         *lead, _, self.width = self.shape(self.product.outputs[0])
         self.most = self.shape(self.softmax.outputs[0])[-1]
@@ -103,13 +104,34 @@ class Tokens:
             self.values = emitter.scratch(self.most * self.padded)
             self.copy_keys(head)
             self.copy_values(head)
-            with emitter.when(self.count >= self.queries):
-                tiles = (self.count + (self.queries - 1)) // self.queries
-                with emitter.serial(tiles) as step:
-                    first = tirx.min(step * self.queries, self.count - self.queries)
-                    QueryTile(self, head, self.hidden(first), self.queries).emit()
-            with emitter.when(self.count < self.queries), emitter.serial(self.count) as first:
-                QueryTile(self, head, first, 1).emit()
+            known = self.scope.ready, self.scope.arrays
+            for product in self.beside:
+                self.multiply_beside(product, head)
+            for first, queries in self.tiles():
+                QueryTile(self, head, first, queries).emit()
+            self.scope.ready, self.scope.arrays = known
+
+    def tiles(self) -> Iterator[tuple[Expr, int]]:
+        """(first token, tokens) of each tile, inside of the loop over such tiles: whole ones, the last moved back, or
+        single tokens where there are fewer."""
+        emitter = self.emitter
+        with emitter.when(self.count >= self.queries):
+            tiles = (self.count + (self.queries - 1)) // self.queries
+            with emitter.serial(tiles) as step:
+                yield self.hidden(tirx.min(step * self.queries, self.count - self.queries)), self.queries
+        with emitter.when(self.count < self.queries), emitter.serial(self.count) as first:
+            yield first, 1
+
+    def multiply_beside(self, product: WorkloadOperator, head: Expr) -> None:
+        """A product of the tokens of a head with what has none, which is kept until all its tiles are done."""
+        made, scope = product.outputs[0], self.scope
+        width = self.shape(made)[-1]
+        padded = -(-width // self.block) * self.block
+        kept = self.emitter.scratch(self.most * padded)
+        for first, tokens in self.tiles():
+            TileProduct(self, head, first, tokens).multiply_beside(product, kept, padded)
+        held = ScoreTile(kept, self.shape(made), "float32", 0, 0, padded)
+        scope.ready, scope.arrays = scope.ready | {made}, {**scope.arrays, made: held}
 
     def hidden(self, first: Expr) -> Expr:
         """The first query of a tile by a name of which only its bounds are known."""
@@ -158,46 +180,13 @@ class Tokens:
             yield column, min(self.lanes, width - column)
 
 
-class QueryTile:
-    """`queries` of one head from number `first` on."""
+class TileProduct:
+    """Products of `queries` tokens of one head from number `first` on, with sums in registers."""
 
     def __init__(self, tokens: Tokens, head: Expr, first: Expr, queries: int) -> None:
         self.tokens, self.head, self.first, self.queries = tokens, head, first, queries
         self.emitter, self.scope, self.lanes = tokens.emitter, tokens.scope, tokens.lanes
         self.stride, self.block = tokens.stride, tokens.block
-        self.scores = self.emitter.scratch(queries * self.stride)
-
-    def emit(self) -> None:
-        """Scores, what is done to them, their softmax, and its product with the values."""
-        tokens = self.tokens
-        self.multiply_keys()
-        self.change(tokens.scores.outputs[0], tokens.softmax.inputs[0])
-        self.fill_up()
-        shares = self.exponentiate(self.largest())
-        if tokens.product.inputs[0] != tokens.softmax.outputs[0]:
-            shares = self.normalise(shares)
-            self.change(tokens.softmax.outputs[0], tokens.product.inputs[0])
-        self.finish(self.multiply_values(), shares)
-
-    def multiply_keys(self) -> None:
-        """Scores of the tile: queries x keys, a block of keys at a time in registers."""
-        tokens, emitter, depth = self.tokens, self.emitter, self.tokens.depth
-        held = emitter.scratch(self.queries * depth)
-        for row in range(self.queries):
-            for column, lanes in tokens.columns(depth):
-                with emitter.vector(lanes) as lane, self.scope.point():
-                    value = tokens.read(tokens.scores.inputs[0], self.head, self.first + row, column + lane)
-                    emitter.put(held, row * depth + column + lane, value)
-        with emitter.serial(tokens.blocks) as step, self.accumulated(VECTORS) as sums:
-            with emitter.serial(depth) as place:
-                self.add(
-                    sums,
-                    lambda row: held[emitter.simplify(row * depth + place)],
-                    lambda vector, lane: tokens.keys[
-                        emitter.simplify((step * depth + place) * self.block + vector * self.lanes + lane)
-                    ],
-                )
-            self.store(sums, self.scores, lambda row: row * self.stride + step * self.block)
 
     @contextmanager
     def accumulated(self, vectors: int) -> Iterator[list[list[Any]]]:
@@ -220,6 +209,70 @@ class QueryTile:
             for vector, one in enumerate(held):
                 with self.emitter.vector(self.lanes) as lane:
                     self.emitter.put(buffer, start(row) + vector * self.lanes + lane, one[lane])
+
+    def held(self, value: int, depth: int) -> Any:
+        """A copy of the rows of the tokens in a matrix of so many columns."""
+        tokens, emitter = self.tokens, self.emitter
+        held = emitter.scratch(self.queries * depth)
+        for row in range(self.queries):
+            for column, lanes in tokens.columns(depth):
+                with emitter.vector(lanes) as lane, self.scope.point():
+                    element = tokens.read(value, self.head, self.first + row, column + lane)
+                    emitter.put(held, row * depth + column + lane, element)
+        return held
+
+    def multiply_beside(self, product: WorkloadOperator, kept: Any, padded: int) -> None:
+        """Their products with a matrix that has no tokens, a block of its columns at a time; rows of `padded`."""
+        tokens, emitter, (left, right) = self.tokens, self.emitter, product.inputs
+        depth, width = tokens.shape(right)[-2:]
+        held = self.held(left, depth)
+        for column in range(0, padded, self.block):
+            with self.accumulated(VECTORS) as sums:
+                with emitter.serial(depth) as place:
+
+                    def factor(vector: int, lane: Expr, column: int = column, place: Expr = place) -> Expr:
+                        at = column + vector * self.lanes + lane
+                        inside = at if column + self.block <= width else tirx.min(at, width - 1)
+                        with self.scope.point():
+                            return tokens.read(right, self.head, place, inside)
+
+                    self.add(sums, lambda row, place=place: held[emitter.simplify(row * depth + place)], factor)  # type: ignore[misc]
+                self.store(sums, kept, lambda row, column=column: (self.first + row) * padded + column)  # type: ignore[misc]
+
+
+class QueryTile(TileProduct):
+    """`queries` of one head from number `first` on."""
+
+    def __init__(self, tokens: Tokens, head: Expr, first: Expr, queries: int) -> None:
+        super().__init__(tokens, head, first, queries)
+        self.scores = self.emitter.scratch(queries * self.stride)
+
+    def emit(self) -> None:
+        """Scores, what is done to them, their softmax, and its product with the values."""
+        tokens = self.tokens
+        self.multiply_keys()
+        self.change(tokens.scores.outputs[0], tokens.softmax.inputs[0])
+        self.fill_up()
+        shares = self.exponentiate(self.largest())
+        if tokens.product.inputs[0] != tokens.softmax.outputs[0]:
+            shares = self.normalise(shares)
+            self.change(tokens.softmax.outputs[0], tokens.product.inputs[0])
+        self.finish(self.multiply_values(), shares)
+
+    def multiply_keys(self) -> None:
+        """Scores of the tile: queries x keys, a block of keys at a time in registers."""
+        tokens, emitter, depth = self.tokens, self.emitter, self.tokens.depth
+        held = self.held(tokens.scores.inputs[0], depth)
+        with emitter.serial(tokens.blocks) as step, self.accumulated(VECTORS) as sums:
+            with emitter.serial(depth) as place:
+                self.add(
+                    sums,
+                    lambda row: held[emitter.simplify(row * depth + place)],
+                    lambda vector, lane: tokens.keys[
+                        emitter.simplify((step * depth + place) * self.block + vector * self.lanes + lane)
+                    ],
+                )
+            self.store(sums, self.scores, lambda row: row * self.stride + step * self.block)
 
     def change(self, made: int, read: int) -> None:
         """What stands between two that mix tokens: a scale, masks. In place, whole vectors and then the rest."""

@@ -14,7 +14,7 @@ from autofuse import Session, api
 from autofuse.backend.library.compiled import Library
 from autofuse.cli.main import app
 from autofuse.errors import InputError
-from autofuse.kernels.open_sizes.grid_tiles import Split
+from autofuse.kernels.open_sizes.images.grid_tiles import Split
 from tests.compiler.open_sizes.images import (
     CLASSIFIER,
     CLASSIFIER_WEIGHTS,
@@ -101,7 +101,7 @@ COVERED = [(1, 16), (1, 48), (40, 16), (40, 48), (5, 32), (13, 16), (16, 16), (1
 @pytest.fixture
 def all_weights_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few of them are, too: what is many takes minutes to compile."""
-    monkeypatch.setattr("autofuse.kernels.open_sizes.grid_tiles.FEW_WEIGHTS", 0)
+    monkeypatch.setattr("autofuse.kernels.open_sizes.images.grid_tiles.FEW_WEIGHTS", 0)
 
 
 @pytest.mark.long

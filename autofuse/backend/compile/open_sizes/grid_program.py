@@ -21,14 +21,16 @@ from autofuse.backend.compile.symbols import Symbols
 from autofuse.backend.container.metadata import KernelRow
 from autofuse.backend.container.open_spec import OpenSpec, SizeSpec
 from autofuse.device.target import Target
-from autofuse.graph.transform.open_sizes.grid_graph import GridGraph
-from autofuse.graph.transform.open_sizes.grid_rules import GridGroup
+from autofuse.graph.transform.open_sizes.images.grid_graph import GridGraph
+from autofuse.graph.transform.open_sizes.images.grid_rules import GridGroup
+from autofuse.graph.transform.open_sizes.images.resizing import resizing_of
 from autofuse.graph.transform.open_sizes.stored_shapes import OpenImages
 from autofuse.kernels.build import Kernel
 from autofuse.kernels.emission import Emission
-from autofuse.kernels.open_sizes.grid_reduction import grid_reduction_kernel
-from autofuse.kernels.open_sizes.grid_tiles import splits_text
-from autofuse.kernels.open_sizes.open_grid import GridForm, GridTile, Lengths, grid_kernel
+from autofuse.kernels.open_sizes.images.grid_reduction import grid_reduction_kernel
+from autofuse.kernels.open_sizes.images.grid_resize import grid_resize_kernel
+from autofuse.kernels.open_sizes.images.grid_tiles import splits_text
+from autofuse.kernels.open_sizes.images.open_grid import GridForm, GridTile, Lengths, grid_kernel
 from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import BoundWorkload
 
@@ -91,8 +93,13 @@ def built_kernel(opened: GridGraph, group: BuiltGroup, emission: Emission, threa
         return None
     if group.group.reduces:
         assert group.form is not None
-        kind = opened.graph.by_name[group.group.operators[0]].op_type
-        return grid_reduction_kernel(kind, group.form.inputs[0], group.form.outputs[0], emission.target)
+        return grid_reduction_kernel(group.bound.workload, group.form, emission.target)
+    if group.group.resizes:
+        assert group.form is not None
+        resizing = resizing_of(opened, opened.graph.by_name[group.group.operators[0]])
+        assert resizing is not None
+        widths = [opened.shape(name, opened.high)[-1] for name in (group.bound.inputs[0], group.bound.outputs[0])]
+        return grid_resize_kernel(resizing, group.form, widths, emission.target)
     if group.form is None:
         (tile,) = group.tiles.values()
         return emission.kernel(group.bound.workload, tile.schedule)
@@ -103,7 +110,7 @@ def built_kernel(opened: GridGraph, group: BuiltGroup, emission: Emission, threa
 def _row(symbol: str, group: BuiltGroup) -> KernelRow:
     first = next(iter(group.tiles.values()))
     source = first.source
-    if group.form is not None and not group.group.reduces:
+    if group.form is not None and group.group.in_tiles:
         shown = ", ".join("x".join(map(str, lengths)) for lengths in group.tiles)
         shared = splits_text(group.form.splits) or f"tiles of {shown} places"
         source = f"{source}; " * bool(source) + shared

@@ -28,7 +28,8 @@ class Attention:
     `operators`: names, in topological order. `scores`, `softmax`, `product`: names of the three that mix tokens.
     `after`: names of those behind the product, in turn. `result`: the rows that it makes. `more`: keys beyond the
     open size, where it counts keys alone: those of a cache, which a fixed number of queries read. None where it counts
-    queries, too.
+    queries, too. `beside`: names of products of tokens with what has none, as of relative positions, from which scores
+    are picked.
     """
 
     operators: tuple[str, ...]
@@ -38,6 +39,7 @@ class Attention:
     after: tuple[str, ...]
     result: str
     more: int | None = None
+    beside: tuple[str, ...] = ()
 
 
 def attentions(opened: OpenGraph) -> tuple[Attention, ...]:
@@ -56,6 +58,7 @@ class _Finder:
         self.opened, self.graph, self.softmax = opened, opened.graph, softmax
         self.taken: dict[str, Operator] = {}
         self.scores: list[Operator] = []
+        self.beside: list[Operator] = []
         self.cached = opened.place(softmax.outputs[0]) is not None
 
     def find(self) -> Attention:
@@ -77,7 +80,8 @@ class _Finder:
         self._check_leads(product)
         ordered = sorted(self.taken, key=self.graph.position.__getitem__)
         more = self.opened.beyond(softmax.outputs[0])[COLUMNS] if self.cached else None
-        return Attention(tuple(ordered), self.scores[0].name, softmax.name, product.name, after, result, more)
+        beside = tuple(name for name in ordered if any(name == operator.name for operator in self.beside))
+        return Attention(tuple(ordered), self.scores[0].name, softmax.name, product.name, after, result, more, beside)
 
     def _product(self) -> Operator:
         """The one product with values that reads the softmax, or what is made of each of its elements."""
@@ -110,6 +114,11 @@ class _Finder:
             raise refused(self.opened.symbol, self.softmax, f"{name!r} is no tensor of rows")
         if operator.name in self.taken:
             return
+        if scores and self._is_beside(operator):
+            self._take(operator)
+            self.beside.append(operator)
+            self._before(operator.inputs[0])
+            return
         if scores and operator.op_type == "MatMul" and not operator.domain:
             queries, keys = operator.inputs
             fits = not self.opened.has(queries) if self.cached else self._is_open(queries, ROWS)
@@ -128,6 +137,15 @@ class _Finder:
             if read:
                 self._before(read, scores=scores)
 
+    def _is_beside(self, operator: Operator) -> bool:
+        """Whether an operator is a product of the tokens of each head with what has none of them."""
+        if operator.op_type != "MatMul" or operator.domain or self.cached or self._dtype(operator) != "float32":
+            return False
+        tokens, others = operator.inputs
+        heads = self._shape(self.softmax.outputs[0])[:ROWS]
+        alike = prod(self._shape(operator.outputs[0])[:ROWS]) == prod(heads)
+        return alike and self._is_open(tokens, ROWS) and not self.opened.has(others)
+
     def _moves(self, operator: Operator, *, scores: bool) -> str:
         """Why it is not known what an operator before a product does at any size; empty where it is."""
         kind = operator.op_type
@@ -145,10 +163,22 @@ class _Finder:
             return "it joins tokens" if self.opened.factors(operator.outputs[0])[int(axis)] else ""  # type: ignore[arg-type]
         if kind == "Slice":
             return "" if self._from_the_start(operator) else "it cuts tokens off"
+        if kind == "GatherElements":
+            return "" if self._picks_beside_tokens(operator) else "it picks along tokens"
         return "nothing is known of it inside attention"
 
+    def _picks_beside_tokens(self, operator: Operator) -> bool:
+        """Whether GatherElements picks along an axis that has no tokens."""
+        data, axis = operator.inputs[0], operator.attributes.get("axis", 0)
+        assert isinstance(axis, int)
+        factors = self.opened.factors(data)
+        along = axis % len(factors)
+        others = [place for place in range(len(factors)) if place != along]
+        picked = self._shape(operator.outputs[0])
+        return not factors[along] and all(self._shape(data)[place] == picked[place] for place in others)
+
     def _has_product(self, operator: Operator) -> bool:
-        """Whether a product is among what makes the result of an operator, back to rows."""
+        """Whether the product of queries and keys is among what makes the result of an operator, back to rows."""
         wanted = [name for name in operator.inputs if name in self.opened.grids]
         seen: set[str] = set()
         while wanted:
@@ -156,7 +186,7 @@ class _Finder:
             maker = self.graph.producers.get(name)
             if maker is None or name in seen:
                 continue
-            if maker.op_type == "MatMul":
+            if maker.op_type == "MatMul" and not self._is_beside(maker):
                 return True
             seen.add(name)
             wanted += [read for read in maker.inputs if read in self.opened.grids]

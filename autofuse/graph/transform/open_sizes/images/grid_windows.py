@@ -13,7 +13,7 @@ from fractions import Fraction
 import numpy as np
 
 from autofuse.graph.model import AttributeValue, Operator
-from autofuse.graph.transform.open_sizes.grid_graph import GridGraph
+from autofuse.graph.transform.open_sizes.images.grid_graph import GridGraph
 
 EDGE, REFLECT = "edge", "reflect"
 """Borders that repeat the nearest place, and that go back from it."""

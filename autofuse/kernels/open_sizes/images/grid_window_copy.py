@@ -12,7 +12,7 @@ import numpy as np
 import tvm.script.ir_builder.tirx as builder
 from tvm import tirx
 
-from autofuse.graph.transform.open_sizes.grid_windows import EDGE, REFLECT
+from autofuse.graph.transform.open_sizes.images.grid_windows import EDGE, REFLECT
 from autofuse.kernels.tir.emit import Array, Emitter, Expr
 from autofuse.kernels.workload.workload import Value
 

@@ -18,12 +18,12 @@ from tvm.script.ir_builder import IRBuilder
 
 from autofuse.device.target import Target
 from autofuse.errors import InputError
-from autofuse.graph.transform.open_sizes.grid_windows import Slide
+from autofuse.graph.transform.open_sizes.images.grid_windows import Slide
 from autofuse.kernels.build import FUNCTION_ATTRIBUTES, Constants, Kernel, complete, emit_body
 from autofuse.kernels.families.protocol import Schedule
 from autofuse.kernels.nest.evaluate import Pack
-from autofuse.kernels.open_sizes.grid_tiles import Split
-from autofuse.kernels.open_sizes.grid_window_copy import WindowCopy
+from autofuse.kernels.open_sizes.images.grid_tiles import Split
+from autofuse.kernels.open_sizes.images.grid_window_copy import WindowCopy
 from autofuse.kernels.open_sizes.open_rows import work
 from autofuse.kernels.schedule.covers import stepped
 from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index
@@ -146,6 +146,15 @@ class Given:
             found.insert(0, builder.bind(step) if not isinstance(step, int) else step)
             step = found[0] * (self.extents[axis] // value.block if axis == 1 and value.block else self.extents[axis])
         return tuple(found)
+
+
+def whole_array(given: Given) -> Array:
+    """All of an argument, in the function that is being built."""
+    value = given.argument.value
+    flat = builder.decl_buffer((given.elements,), value.dtype, data=given.buffer.data, align=64)
+    if not given.argument.axes:
+        return Array(flat, value.shape, value.dtype, value.block)
+    return TileArray(flat, value.shape, value.dtype, value.block, strides=given.strides())
 
 
 class _Grid:

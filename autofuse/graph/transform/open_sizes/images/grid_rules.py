@@ -14,8 +14,9 @@ from autofuse.errors import InputError
 from autofuse.graph.mapping import names
 from autofuse.graph.model import Operator
 from autofuse.graph.transform.open_sizes.attention import VIEWS
-from autofuse.graph.transform.open_sizes.grid_graph import GridGraph
-from autofuse.graph.transform.open_sizes.grid_windows import Look, look_of
+from autofuse.graph.transform.open_sizes.images.grid_graph import GridGraph
+from autofuse.graph.transform.open_sizes.images.grid_windows import Look, look_of
+from autofuse.graph.transform.open_sizes.images.resizing import resizing_of
 from autofuse.graph.transform.open_sizes.open_graph import constant_integers
 from autofuse.graph.transform.open_sizes.rows import keeps_rows
 
@@ -44,13 +45,18 @@ class GridOperators:
     def check(self) -> None:
         """InputError that names the first operator that no kernel of ours computes at any size."""
         for operator in self.opened.graph.operators:
-            if not self.opened.touches(operator) or self.reduces(operator):
+            if not self.opened.touches(operator) or self.reduces(operator) or self.resizes(operator):
                 continue
             look = self.looks[operator.name]
             reason = self._still[operator.name] if look == "" else look if isinstance(look, str) else ""
             reason = reason or self._target_reason(operator)
             if reason:
                 raise self.opened.refused(operator, reason)
+
+    def resizes(self, operator: Operator) -> bool:
+        """Whether an operator resizes images by other factors than a tile knows."""
+        known = isinstance(self.looks[operator.name], Look)
+        return not known and resizing_of(self.opened, operator) is not None
 
     def is_still(self, operator: Operator) -> bool:
         """Whether each result of an operator depends on what stands at its place only."""
@@ -139,13 +145,19 @@ def _axes(opened: GridGraph, operator: Operator, rank: int) -> set[int]:
 
 @dataclass(frozen=True)
 class GridGroup:
-    """`operators` of one kernel, in order. `head`: the one that looks around, if any does. `reduces`: it is a
-    reduction over all places; `static`: nothing of it has an open size."""
+    """`operators` of one kernel, in order. `head`: the one that looks around, if any does. `reduces`: it ends with a
+    reduction over all places; `resizes`: it is a resizing of all of them; `static`: nothing of it has an open size."""
 
     operators: tuple[str, ...]
     head: str = ""
     reduces: bool = False
+    resizes: bool = False
     static: bool = False
+
+    @property
+    def in_tiles(self) -> bool:
+        """Whether its kernel is one of tiles of places, or of fixed sizes; else it is one of all places at once."""
+        return not (self.reduces or self.resizes)
 
 
 def grid_groups(known: GridOperators, planned: Sequence[tuple[str, ...]]) -> list[GridGroup]:
@@ -169,15 +181,42 @@ def _group(known: GridOperators, operators: Sequence[Operator]) -> GridGroup | N
     touching = [operator for operator in operators if opened.touches(operator)]
     if not touching:
         return GridGroup(order, static=True)
-    if any(known.reduces(operator) for operator in touching):
-        return GridGroup(order, reduces=True) if len(operators) == 1 else None
     if len(touching) < len(operators):
         return None
+    if any(known.resizes(operator) for operator in touching):
+        return GridGroup(order, resizes=True) if len(operators) == 1 else None
+    if any(known.reduces(operator) for operator in touching):
+        return GridGroup(order, reduces=True) if _is_reduction(known, operators) else None
     heads = [operator for operator in operators if not known.is_still(operator)]
     head = heads[0] if heads else None
     if len(heads) > 1 or not _one_grid(known, operators, head):
         return None
     return GridGroup(order, head="" if head is None else head.name)
+
+
+def _is_reduction(known: GridOperators, operators: Sequence[Operator]) -> bool:
+    """Whether operators are a reduction, and before it what computes each place of it and nothing else."""
+    *before, reduction = operators
+    opened, data = known.opened, reduction.inputs[0]
+    if not known.reduces(reduction) or not all(known.is_still(operator) for operator in before):
+        return False
+    read_here = {name for operator in operators for name in operator.inputs}
+    made = {name for operator in before for name in operator.outputs}
+    own = {operator.name for operator in operators}
+    kept = {reader.name for name in made for reader in opened.graph.consumers.get(name, ())} <= own
+    if not kept or not made <= read_here or not made.isdisjoint(opened.graph.outputs):
+        return False
+    whole = opened.axes[data]
+    images = {axis: extent for axis, extent in whole.items() if axis == 0}
+    shape = opened.graph.tensors[data].shape
+    alike = (
+        opened.graph.tensors[name].shape == shape and opened.axes[name] == whole
+        if opened.axes[name].keys() - {0}
+        else opened.axes[name] == images
+        for name in read_here
+        if opened.has(name)
+    )
+    return all(alike)
 
 
 def _one_grid(known: GridOperators, operators: Sequence[Operator], head: Operator | None) -> bool:

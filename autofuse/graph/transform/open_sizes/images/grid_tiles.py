@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from autofuse.graph.model import Graph, Operator, Tensor
-from autofuse.graph.transform.open_sizes.grid_graph import GridGraph, retargeted
-from autofuse.graph.transform.open_sizes.grid_rules import GridGroup, GridOperators
-from autofuse.graph.transform.open_sizes.grid_windows import Look
+from autofuse.graph.transform.open_sizes.images.grid_graph import GridGraph, retargeted
+from autofuse.graph.transform.open_sizes.images.grid_rules import GridGroup, GridOperators
+from autofuse.graph.transform.open_sizes.images.grid_windows import Look
 
 Places = Mapping[int, int]
 """Places of a tile along each open size."""

@@ -1,0 +1,1 @@
+"""Kernels over images whose sizes are known when they run."""
