@@ -30,10 +30,10 @@ FREE = {"errors", "values"}
 """Plain values that every part may use; they use only each other."""
 
 LAYERS: dict[str, set[str]] = {
-    "graph": set(),
     "device": set(),
     "link": {"device"},
     "ort": {"device", "link"},
+    "graph": {"ort"},
     "rewrite": {"graph"},
     "fusion": {"graph", "rewrite"},
     "database": {"device"},

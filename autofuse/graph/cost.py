@@ -18,8 +18,8 @@ from autofuse.graph.mapping import POINTWISE
 from autofuse.graph.model import Graph, Operator
 
 _EXPENSIVE = """
-    Acos Acosh Asin Asinh Atan Atanh BiasGelu Celu Cos Cosh Elu Erf Exp FastGelu Gelu Log Mish Mod Pow Selu Sigmoid
-    Sin Sinh Softplus SwiGLU Swish Tan Tanh
+    Acos Acosh Asin Asinh Atan Atanh BiasGelu ByteLookup Celu Cos Cosh Elu Erf Exp FastGelu Gelu Log Mish Mod Pow Selu
+    Sigmoid Sin Sinh Softplus SwiGLU Swish Tan Tanh
 """
 EXPENSIVE = frozenset(_EXPENSIVE.split())
 """Pointwise operators that take ten operations or more an element: recomputing them below a broadcast can lose, and one

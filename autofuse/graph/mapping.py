@@ -33,10 +33,10 @@ MAP_RANK = 4
 """Dimensions of a map of pixels."""
 POINTWISE = names(
     """Abs Acos Acosh Add And Asin Asinh Atan Atanh BiasGelu BitCast BitShift BitwiseAnd BitwiseNot BitwiseOr
-    BitwiseXor Cast CastLike Ceil Celu Clip Cos Cosh Div Elu Equal Erf Exp FastGelu Floor Gelu Greater GreaterOrEqual
-    HardSigmoid HardSwish Identity IsInf IsNaN LeakyRelu Less LessOrEqual Log Max Mean Min Mish Mod Mul Neg Not Or Pow
-    Reciprocal Relu Round RoundToBfloat16 Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Sub Sum SwiGLU Swish
-    Tan Tanh ThresholdedRelu Where Xor"""
+    BitwiseXor ByteLookup Cast CastLike Ceil Celu Clip Cos Cosh Div Elu Equal Erf Exp FastGelu Floor Gelu Greater
+    GreaterOrEqual HardSigmoid HardSwish Identity IsInf IsNaN LeakyRelu Less LessOrEqual Log Max Mean Min Mish Mod
+    Mul Neg Not Or Pow Reciprocal Relu Round RoundToBfloat16 Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign
+    Sqrt Sub Sum SwiGLU Swish Tan Tanh ThresholdedRelu Where Xor"""
 )
 """Operators that compute an output element from the input elements at the same (broadcast) place."""
 

@@ -136,7 +136,7 @@ def recurrent() -> Graph:
 
 
 def quantised() -> Graph:
-    """Convolutions, depthwise ones among them, and a product of 8-bit integers, between numbers rounded to levels."""
+    """Convolutions, depthwise ones among them, a swish and a product of bytes, between numbers rounded to levels."""
     net = Net(1, 6, 10, 9)
 
     def levelled(scale: float) -> None:
@@ -155,6 +155,11 @@ def quantised() -> Graph:
     for stride in (1, 2):
         net.op("Conv", net.last, weights(18, 1, 3, 3), pads=[1, 1, 1, 1], strides=[stride] * 2, group=18)
         levelled(0.05)
+    maps = net.last
+    net.op("Sigmoid")
+    levelled(1 / 256)
+    net.op("Mul", maps, net.last)
+    levelled(0.05)
     net.op("Transpose", perm=[0, 2, 3, 1])
     levelled(0.05)
     rows = net.last

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
-from autofuse.kernels.families.transposes import Axis, merged, sides_of
+from autofuse.kernels.families.moves.transposes import Axis, merged, sides_of
 from tests.kernels.conftest import Bench, Small
 
 Shape = tuple[int, ...]

@@ -16,6 +16,7 @@ from autofuse.graph.loading.limits import FoldBudget
 from autofuse.graph.model import Operator, Tensor
 from autofuse.graph.nodes import SUPPORTED_DTYPES, dtype_name, make_model
 from autofuse.graph.own.bfloat16 import is_of_bfloat16, plain
+from autofuse.graph.own.byte_lookup import in_its_type, is_byte_lookup
 from autofuse.graph.own.weight_only import as_dense, is_weight_only
 from autofuse.values.names import BFLOAT16
 
@@ -130,6 +131,8 @@ def _with_schema(operator: Operator) -> tuple[list[Operator], list[Tensor]]:
     """(operators whose schemas infer the types of an operator's results, tensors that they read besides)."""
     if is_weight_only(operator):
         return as_dense(operator)
+    if is_byte_lookup(operator):
+        return [in_its_type(operator)], []
     if is_of_bfloat16(operator):
         return [plain(operator)], []
     if operator.op_type in _AS_INPUT:  # their schemas have no shape inference, although the result is as the input

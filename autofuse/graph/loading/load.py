@@ -52,6 +52,7 @@ from autofuse.graph.loading.simplify.microsoft.nchwc import with_plain_layout
 from autofuse.graph.loading.simplify.microsoft.rules import declare, is_replaced, replace_microsoft
 from autofuse.graph.loading.simplify.quantized.bfloat16 import join_bfloat16
 from autofuse.graph.loading.simplify.quantized.blocks import nibbles
+from autofuse.graph.loading.simplify.quantized.lookups import look_up_bytes
 from autofuse.graph.loading.simplify.quantized.rules import join_quantized
 from autofuse.graph.loading.upgrade import FORM, upgrade
 from autofuse.graph.loading.validity import check_declared_types, check_graph_lists, check_operators, check_types
@@ -297,7 +298,7 @@ def _simplify(draft: Draft, given: GraphProto) -> None:
         if widen_bfloat16(draft):
             draft.infer()
         check_operators(draft)
-        if not sum(step(draft) for step in _STEPS) and not widen_halves(draft):
+        if not sum(step(draft) for step in _STEPS) and not widen_halves(draft) and not look_up_bytes(draft):
             return
 
 

@@ -7,17 +7,19 @@ from math import prod
 from typing import ClassVar
 
 from autofuse.graph.cost import EXPENSIVE
+from autofuse.graph.own.names import BYTE_LOOKUP
+from autofuse.kernels.families.moves.lookups import LookupEmitter, lookup_of
+from autofuse.kernels.families.moves.transposes import MoveEmitter, move_of
 from autofuse.kernels.families.protocol import Case, Declared, Family, Knob, Schedule, Unit, Values
-from autofuse.kernels.families.transposes import MoveEmitter, move_of
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
-from autofuse.kernels.nest.quantization import TAKEN as QUANTIZATION
+from autofuse.kernels.nest.quantized.quantization import TAKEN as QUANTIZATION
 from autofuse.kernels.nest.resize import samplers
 from autofuse.kernels.nest.scalar import SCALAR
 from autofuse.kernels.nest.tiles import MIN_TASK_ELEMENTS, divisors, spans, tiles_per_task
 from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index
 from autofuse.kernels.tir.offsets import delinear
-from autofuse.kernels.workload.workload import Workload
+from autofuse.kernels.workload.workload import Workload, WorkloadOperator
 
 Knobs = Mapping[str, int | str]
 BY_AXIS = frozenset({*QUANTIZATION, "BatchNormalization"})
@@ -164,7 +166,7 @@ def leaves(scope: Scope, nest: Nest) -> tuple[int, ...] | None:
     operators = [operator for operator, _ in nest.epilogue]
     inside = {value for operator in operators for value in operator.outputs}
     waiting = [nest.start] if nest.start >= 0 else list(nest.stores)
-    waiting += [value for operator in operators for value in operator.inputs if value not in inside]
+    waiting += [value for operator in operators for value in element_inputs(operator) if value not in inside]
     found: dict[int, None] = {}
     seen: set[int] = set()
     while waiting:
@@ -177,9 +179,14 @@ def leaves(scope: Scope, nest: Nest) -> tuple[int, ...] | None:
             found[value] = None
         else:
             operators.append(operator)
-            waiting += operator.inputs
+            waiting += element_inputs(operator)
     plain = all(operator.op_type in SCALAR and operator.op_type not in BY_AXIS for operator in operators)
     return tuple(found) if plain else None
+
+
+def element_inputs(operator: WorkloadOperator) -> tuple[int, ...]:
+    """Inputs of an elementwise operator whose elements it reads: not a table."""
+    return operator.inputs[:1] if operator.op_type == BYTE_LOOKUP else operator.inputs
 
 
 def is_long(workload: Workload) -> bool:
@@ -216,9 +223,11 @@ class Elementwise(Family):
     def emit(self, scope: Scope, unit: Unit, schedule: Schedule) -> None:
         """See Family."""
         assert isinstance(unit, Nest)
-        move = move_of(scope, unit)
+        move, lookup = move_of(scope, unit), lookup_of(scope, unit)
         if move is not None:
             MoveEmitter(scope, unit, move, self.chosen(schedule)).emit()
+        elif lookup is not None:
+            LookupEmitter(scope, lookup, self.chosen(schedule)).emit()
         else:
             ElementwiseEmitter(scope, unit, self.chosen(schedule)).emit()
 

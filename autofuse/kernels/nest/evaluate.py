@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm import tirx
 
-from autofuse.graph.own.names import ROUND
+from autofuse.graph.own.names import BYTE_LOOKUP, ROUND
 from autofuse.kernels.nest.index import FORWARD, READ
 from autofuse.kernels.nest.nest import RESHAPES, Nest
-from autofuse.kernels.nest.quantization import TAKEN as QUANTIZATION
+from autofuse.kernels.nest.quantized.byte_tables import packed_table, table_bytes
+from autofuse.kernels.nest.quantized.quantization import TAKEN as QUANTIZATION
 from autofuse.kernels.nest.scalar import JOINED, SCALAR
 from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index, const
 from autofuse.kernels.tir.features import multiplies_and_adds
@@ -122,6 +123,13 @@ class Scope:
         place = self.workload.of_kind("constant").index(value)
         return self.declare_constant(f"constant{value}", lambda c: c[place], spec.shape, spec.dtype)
 
+    def table(self, value: int) -> Array:
+        """A constant table of bytes, as the target looks it up."""
+        target, dtype = self.emitter.target, self.workload.values[value].dtype
+        place = self.workload.of_kind("constant").index(value)
+        size = table_bytes(target)
+        return self.declare_constant(f"table{value}", lambda c: packed_table(c[place], target), (size,), dtype)
+
     def compute(self, operator: WorkloadOperator, value: int, index: Index) -> Expr:
         """The element of an operator's result that stands nowhere in memory."""
         if operator.op_type in SCALAR:
@@ -148,11 +156,13 @@ class Scope:
         finally:
             self._bind, self._memo = outer, memo
 
-    def argument(self, operator: WorkloadOperator, place: int, index: Index) -> Expr | None:
-        """Operand `place` of an elementwise operator at the index of its result."""
+    def argument(self, operator: WorkloadOperator, place: int, index: Index) -> Expr | Array | None:
+        """Operand `place` of an elementwise operator at the index of its result; all of a table."""
         value = operator.inputs[place]
         if value < 0:
             return None
+        if place and operator.op_type == BYTE_LOOKUP:
+            return self.table(value)
         shape = self.shape(value)
         if place and operator.op_type == "BatchNormalization":
             return self.read(value, (index[1] if len(index) > 1 else 0,))

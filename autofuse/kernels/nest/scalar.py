@@ -12,10 +12,11 @@ from functools import partial
 
 from tvm import tirx
 
+from autofuse.graph.own.names import BYTE_LOOKUP, ROUND
 from autofuse.graph.own.names import DOMAIN as OWN_DOMAIN
-from autofuse.graph.own.names import ROUND
-from autofuse.kernels.nest import hyperbolic, quantization
+from autofuse.kernels.nest import hyperbolic
 from autofuse.kernels.nest import scalar_rules as rules
+from autofuse.kernels.nest.quantized import byte_tables, quantization
 from autofuse.kernels.tir.bfloat16 import rounded_number
 from autofuse.kernels.tir.math import Bind, Expr
 from autofuse.kernels.workload.workload import Workload, WorkloadOperator
@@ -130,12 +131,16 @@ _TABLES = (
     (_DEQUANTIZE_RULES, quantization.LEVELS | {"float32", "int32"}),
 )
 SCALAR: Mapping[str, ScalarDefinition] = {
-    name: _definition(rule) for table, _ in _TABLES for name, rule in table.items()
+    **{name: _definition(rule) for table, _ in _TABLES for name, rule in table.items()},
+    BYTE_LOOKUP: byte_tables.look_up,
 }
 JOINED: Mapping[str, ScalarDefinition] = {**SCALAR, "QuantizeLinear": _definition(quantization.quantize_by_factors)}
 """The same for a CPU that multiplies and adds in one step."""
-_OTHER_DOMAINS = frozenset({("com.microsoft", "Gelu"), (OWN_DOMAIN, ROUND)})
-_DTYPES: Mapping[str, frozenset[str]] = {name: dtypes for table, dtypes in _TABLES for name in table}
+_OTHER_DOMAINS = frozenset({("com.microsoft", "Gelu"), (OWN_DOMAIN, ROUND), (OWN_DOMAIN, BYTE_LOOKUP)})
+_DTYPES: Mapping[str, frozenset[str]] = {
+    **{name: dtypes for table, dtypes in _TABLES for name in table},
+    BYTE_LOOKUP: byte_tables.BYTES,
+}
 
 
 def supported(operator: WorkloadOperator, workload: Workload) -> str | None:
@@ -161,6 +166,8 @@ def supported(operator: WorkloadOperator, workload: Workload) -> str | None:
 def _variant(operator: WorkloadOperator, workload: Workload) -> str | None:
     kind = operator.op_type
     dtype = workload.values[operator.inputs[0]].dtype
+    if kind == BYTE_LOOKUP:
+        return byte_tables.lookup_refusal(operator, workload)
     if kind in quantization.TAKEN:
         return quantization.quantization_refusal(operator, workload)
     if kind == "BatchNormalization" and operator.attribute("training_mode", 0):

@@ -13,6 +13,7 @@ from math import prod
 from autofuse.graph.mapping import names
 from autofuse.graph.model import AttributeValue, Operator
 from autofuse.graph.own.bfloat16 import is_of_bfloat16, is_round, plain
+from autofuse.graph.own.byte_lookup import is_byte_lookup
 from autofuse.graph.transform.open_sizes.attention import ELEMENTWISE, VIEWS, Attention, appends, attentions
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis, OpenGraph, constant_integers, refused, refused_grid
 from autofuse.graph.transform.open_sizes.shifts import Shift, shifts
@@ -158,6 +159,8 @@ def _check_tails(opened: OpenGraph, attending: Collection[str]) -> None:
 
 def keeps_rows(opened: OpenGraph, operator: Operator) -> bool | None:
     """Whether an operator that reads rows and makes some keeps them apart; None where nothing is known of it."""
+    if is_byte_lookup(operator):
+        return _alike(_Case(operator, opened), 0)
     if is_of_bfloat16(operator):
         rule = _elementwise if is_round(operator) else _RULES.get(plain(operator).op_type)
     else:

@@ -12,7 +12,8 @@ from typing import Any
 from tvm import tirx
 
 from autofuse.device.target import Target
-from autofuse.kernels.nest.quantization import Level, level_of
+from autofuse.kernels.nest.quantized.byte_tables import looked_up, table_instruction
+from autofuse.kernels.nest.quantized.quantization import Level, level_of
 from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index, const, shuffled
 from autofuse.kernels.tir.features import has_feature
 
@@ -67,16 +68,24 @@ def packs(target: Target) -> bool:
 
 @dataclass(frozen=True)
 class _Kept:
-    """A vector of levels that is not written yet: its numbers in registers, and where its bytes go."""
+    """A vector of levels that is not written yet: its numbers in registers, and where its bytes go.
+
+    `table`: what is written in place of each level, as a buffer of bytes of the type `dtype`; None: the level itself.
+    """
 
     numbers: Any
     level: Level
     buffer: Any
     first: Expr
+    table: Any
+    dtype: str
 
     def alike(self, other: _Kept) -> bool:
         """Whether one instruction makes levels of both, for one buffer."""
         one, two = self.level, other.level
+        tabled, other_tabled = self.table is not None, other.table is not None
+        if tabled != other_tabled or (tabled and not self.table.same_as(other.table)):
+            return False
         return self.buffer.same_as(other.buffer) and (one.zero, one.dtype, one.high) == (two.zero, two.dtype, two.high)
 
 
@@ -86,18 +95,21 @@ class LevelWriter:
     def __init__(self, emitter: Emitter) -> None:
         self.emitter, self.lanes = emitter, emitter.target.lanes
         self.able = packs(emitter.target)
+        self.instruction = table_instruction(emitter.target)
         self.kept: list[dict[int, _Kept]] = []
         """Vectors of levels of one kind in one buffer, by how far they lie behind the first of them."""
 
     def store(self, array: Array, index: Index, value: Expr) -> None:
         """Writes an element now, or keeps the vector of levels that it is a lane of."""
         whole = self.able and self.emitter.extent == self.lanes and array.inside(index) is None
-        level = level_of(value) if whole else None
+        looked = looked_up(value) if whole and self.instruction is not None else None
+        level = level_of(value if looked is None else looked.byte) if whole else None
         first = None if level is None else self.emitter.first_of_row(self.emitter.simplify(array.offset(index)))
         if level is None or first is None:
             self.emitter.store(array, index, value)
             return
-        self._keep(_Kept(self.emitter.held(level.number), level, array.buffer, first))
+        table = None if looked is None else looked.table
+        self._keep(_Kept(self.emitter.held(level.number), level, array.buffer, first, table, array.dtype))
 
     def _keep(self, vector: _Kept) -> None:
         for group in self.kept:
@@ -127,6 +139,9 @@ class LevelWriter:
         words += words[-1:] * (TOGETHER - len(words))
         packed = shuffled(tirx.reinterpret(f"int32x{lanes}", self._packed(words, first.level)), self._order())
         levels = self.emitter.bind(tirx.reinterpret(f"{first.level.dtype}x{TOGETHER * lanes}", packed))
+        if first.table is not None:
+            assert self.instruction is not None and self.instruction.size == TOGETHER * lanes
+            levels = self.instruction.look_up(self.emitter, first.table, levels, first.dtype)
         if len(vectors) == TOGETHER:
             self.emitter.put_vector(first.buffer, first.first, levels, TOGETHER * lanes)
             return

@@ -13,6 +13,7 @@ from functools import cached_property
 from autofuse.errors import InputError
 from autofuse.graph.mapping import names
 from autofuse.graph.model import Operator
+from autofuse.graph.own.byte_lookup import is_byte_lookup
 from autofuse.graph.transform.open_sizes.attention import VIEWS
 from autofuse.graph.transform.open_sizes.images.grid_graph import GridGraph
 from autofuse.graph.transform.open_sizes.images.grid_windows import Look, look_of
@@ -107,7 +108,7 @@ class GridOperators:
 
     def _apart(self, operator: Operator, size: int) -> bool:
         opened = self.opened
-        if operator.domain:
+        if operator.domain and not is_byte_lookup(operator):
             return False
         if operator.op_type in VIEWS:
             return self._runs(operator.inputs[0]) == self._runs(operator.outputs[0])

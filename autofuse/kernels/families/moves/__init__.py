@@ -1,0 +1,1 @@
+"""Kernels that compute nothing: transposes, and bytes looked up in a table."""
