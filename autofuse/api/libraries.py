@@ -21,6 +21,7 @@ class CheckedLibrary:
 
     `trusted`: whether the signature was verified, by one of the keys that were given. `sha256`: of the whole file.
     `sizes`: what it leaves open, from where to where; `steps`: of those that are multiples of a number, that number.
+    `plans`: kernels of the plan for each part of their range, such as "tokens up to 16", where there are several.
     `caches`: inputs that it keeps between calls. `certificate`: of the model, where `quantize` wrote it.
     """
 
@@ -36,6 +37,7 @@ class CheckedLibrary:
     caches: tuple[str, ...] = ()
     steps: Mapping[str, int] = field(default_factory=dict)
     certificate: Certificate | None = None
+    plans: Mapping[str, int] = field(default_factory=dict)
 
 
 def library_check(library: StrPath, *, trust: Sequence[StrPath] = ()) -> CheckedLibrary:
@@ -54,7 +56,7 @@ def library_check(library: StrPath, *, trust: Sequence[StrPath] = ()) -> Checked
     return CheckedLibrary(
         str(library), signer, bool(keys), digest, metadata.architecture, metadata.cpu_features, metadata.threads,
         metadata.kernels, sizes, opened.kept if opened else (), steps,
-        certificate_of(metadata.origin),
+        certificate_of(metadata.origin), metadata.kernels_by_part,
     )  # fmt: skip
 
 

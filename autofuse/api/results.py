@@ -35,6 +35,7 @@ from autofuse.search.progress import (
     PartsForecast,
     PlanTime,
     Progress,
+    RangeChoice,
     SizeRatio,
     TuneResult,
 )
@@ -52,7 +53,7 @@ __all__ = [
     "Explanation", "Forecast", "ForecastChanges", "GraphSummary", "GroupTime", "JobInfo", "JobOutcome", "Judgement",
     "Library", "MergeReport", "MixReport", "MoreTime", "OpenQuestions", "PartReport", "PartsDifference",
     "PartsExplanation", "PartsExport", "PartsForecast", "PartsFront", "PartsSummary", "PlanDifference",
-    "PlanExport", "PlanTime", "Point", "Progress", "Quantized", "Report", "RestReport", "Revalidated",
+    "PlanExport", "PlanTime", "Point", "Progress", "Quantized", "RangeChoice", "Report", "RestReport", "Revalidated",
     "RivalReport", "RunOutput", "RunReport", "RunStatus", "Serving", "ShownParts", "ShownPlan", "SizeRatio",
     "SizesReport", "Stopping", "TaskInfo", "TriedSet", "TuneResult", "Waterfall", "WhoRuns",
 ]  # fmt: skip

@@ -170,7 +170,12 @@ CompileFormats = Annotated[
 ]
 Plan = Annotated[
     str | None,
-    typer.Option("--plan", metavar="PLAN", help="none, tvm-partition, dnnfusion, best, or a file. [default: best]"),
+    typer.Option(
+        "--plan",
+        metavar="PLAN",
+        help="none, tvm-partition, dnnfusion, best, or a file. With --sizes a plan for each part of the range, such as "
+        "none@64,default: none up to 64 rows. [default: best]",
+    ),
 ]
 
 LibraryOutput = Annotated[

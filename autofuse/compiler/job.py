@@ -27,6 +27,7 @@ from autofuse.compiler.translation import Translation
 from autofuse.database.ask.labels import unique_labels
 from autofuse.device.target import Target
 from autofuse.environment.alone import WhoRuns, told
+from autofuse.environment.named_plans import plans_of_ranges
 from autofuse.errors import InputError, StrictMissError, UncoveredError
 from autofuse.fusion.plan import FusionPlan
 from autofuse.graph.key import graph_key
@@ -168,13 +169,15 @@ def who_runs_parts(context: Context, choice: Choice) -> tuple[Choice, WhoRuns]:
 
 def read_files(context: Context, model: Path, output: Path, plan: str | None) -> Inputs:
     """What a compile reads, and so must not replace."""
-    named = {"the plan": plan, "the trained model": context.policy.model}
+    plans = [name for name, _ in plans_of_ranges(plan)] if plan else []
+    named = {"the plan" if name == plan else f"the plan {name}": name for name in plans}
+    named |= {"the trained model": context.policy.model} if context.policy.model else {}
     weights = weight_files(model) if output.exists() else ()  # a file that is not there is no weight of the model
     return {
         "the model": model,
         **{f"a file of the model's weights ({path.name})": path for path in weights},
         **database_files(context.database_path),
-        **{name: Path(text) for name, text in named.items() if text},
+        **{name: Path(text) for name, text in named.items()},
     }
 
 

@@ -30,7 +30,8 @@ class GroupReport:
     """The report of one kernel, how its schedule was found: `tier` is one of `TIERS`, `us` its time as measured.
 
     `source`: what the tier leaves open, such as the workload of the nearest shape; `program`: position of the
-    input shapes (0 unless several were given). `trusted`: whether the time it was chosen by is; None without a time.
+    input shapes, or of the plan for a part of a range (0 unless there are several). `trusted`: whether the time it was
+    chosen by is; None without a time.
     """
 
     group: str
@@ -47,7 +48,8 @@ class GroupReport:
 class PlanReport:
     """How the fusion plan for one set of input shapes was found; `tier` "named" is a plan that was asked for.
 
-    `trusted`: whether the whole-model time that it was chosen by is; None where it was not chosen by one.
+    `trusted`: whether the whole-model time that it was chosen by is; None where it was not chosen by one. `part`: of
+    several plans for the same open sizes, the calls that it is for, such as "batch x tokens up to 64".
     """
 
     shapes: dict[str, tuple[int, ...]]
@@ -56,6 +58,7 @@ class PlanReport:
     plan_key: str
     kernels: int
     trusted: bool | None = None
+    part: str = ""
 
 
 @dataclass(frozen=True)

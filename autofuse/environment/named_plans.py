@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from autofuse.errors import InputError, PlanError
@@ -23,6 +24,24 @@ def named_plan(graph: Graph, plan: str) -> FusionPlan:
     InputError for a name that is neither; PlanError when the file holds no legal plan of this graph.
     """
     return limited_plan(graph, plan)[0]
+
+
+def plans_of_ranges(asked: str) -> list[tuple[str, int | None]]:
+    """The plans that one text asks for, each with the largest product of the open sizes for which it is taken.
+
+    "none@64,default": the plan none up to 64, above that the default one. None for the last one, and for a single one
+    without such an end. InputError where the ends do not grow, or the last plan has one.
+    """
+    parts = asked.split(",")
+    found = [re.fullmatch(r"(.+)@([0-9]{1,18})", part) for part in parts]
+    if not any(found[:-1]):
+        return [(asked, None)]
+    ends = [int(one[2]) for one in found[:-1] if one is not None]
+    if found[-1] or len(ends) < len(found) - 1 or ends != sorted(set(ends)):
+        raise InputError(
+            f"--plan: {asked!r}: allowed are plans with growing ends and one without behind them: none@64,default"
+        )
+    return [*((one[1], int(one[2])) for one in found[:-1] if one is not None), (parts[-1], None)]
 
 
 def limited_plan(graph: Graph, plan: str) -> tuple[FusionPlan, ScheduleLimits]:

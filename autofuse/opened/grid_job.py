@@ -18,8 +18,9 @@ from autofuse.backend.library.threads import usable_threads
 from autofuse.compiler.context import Context
 from autofuse.compiler.formats import check_form, check_signed, with_files, writer
 from autofuse.compiler.job import LOOKING_UP, READING, checked_plan, read_files
-from autofuse.compiler.open_sizes.plans import OpenForm, find_open_plan
+from autofuse.compiler.open_sizes.plans import OpenForm, RangedPlan, find_open_plans
 from autofuse.compiler.open_sizes.tiles import (
+    ReportedPlan,
     emitted,
     open_report,
     require_own,
@@ -108,23 +109,25 @@ def compile_grid(
         private_key(key)
     read = read_images(model, given, sizes, told)
     told(LOOKING_UP, 0, 1)
-    planned = grid_plan(context, read, find_open_plan(context, form_of_images(context, read), plan))
-    part, found = _scheduled(context, planned)
+    chosen = find_open_plans(context, form_of_images(context, read), plan)
+    emission = Emission(context.environment.target)
+    scheduled = [_scheduled(context, read, one, emission) for one in chosen]
     write = writer(form, model, given, None)
     if output is not None:
-        target = context.environment.target
+        parts, target = [part for part, _ in scheduled], context.environment.target
         build_grid_library(
-            part, target, context.threads, output, key, progress, usable_threads(), write, user_objects(target)
+            parts, target, context.threads, output, key, progress, usable_threads(), write, user_objects(target)
         )  # fmt: skip
-    report = _report(context, model, output, part, planned, found, time.monotonic() - started)
+    report = _report(context, model, output, [*zip(chosen, scheduled, strict=True)], time.monotonic() - started)
     return with_files(report, form, output, write)
 
 
-def write_grid(context: Context, planned: GridPlan, output: Path) -> None:
-    """Write the library of a plan, in the format `so`."""
-    part, _ = _scheduled(context, planned)
+def write_grid(context: Context, read: GridModel, chosen: Sequence[RangedPlan], output: Path) -> None:
+    """Write the library of a plan, or of one for each part of the range, in the format `so`."""
     target = context.environment.target
-    build_grid_library(part, target, context.threads, output, jobs=usable_threads(), kept=user_objects(target))
+    emission = Emission(target)
+    parts = [_scheduled(context, read, one, emission)[0] for one in chosen]
+    build_grid_library(parts, target, context.threads, output, jobs=usable_threads(), kept=user_objects(target))
 
 
 def form_of_images(context: Context, read: GridModel) -> OpenForm:
@@ -244,9 +247,12 @@ def _looks_beyond(opened: GridGraph, looked: str, result: str, look: Look) -> bo
     return False
 
 
-def _scheduled(context: Context, planned: GridPlan) -> tuple[GridPart, dict[str, Found]]:
-    """The program in tiles, each with the best schedule that is known, and these by workload key."""
-    emission = Emission(context.environment.target)
+Scheduled = tuple[GridPart, dict[str, Found]]
+"""A program in tiles, each with the best schedule that is known, and these by workload key."""
+
+
+def _scheduled(context: Context, read: GridModel, ranged: RangedPlan, emission: Emission) -> Scheduled:
+    planned = grid_plan(context, read, ranged.found)
     chosen = planned.chosen
     ladder = Ladder(context.database, context.environment, emission, chosen.limits, chosen.pinned)
     wanted = [tile.bound for group in planned.groups if group.group.in_tiles for tile in group.tiles.values()]
@@ -258,7 +264,7 @@ def _scheduled(context: Context, planned: GridPlan) -> tuple[GridPart, dict[str,
 
     scheduled = [_with_schedules(group, found) for group in planned.groups]
     groups = [emitted(group, with_kernel, partial(_simplest, ladder=ladder)) for group in scheduled]
-    return GridPart(planned.opened, tuple(groups), chosen.plan.key, chosen.tier), found
+    return GridPart(planned.opened, tuple(groups), chosen.plan.key, chosen.tier, ranged.most), found
 
 
 def _with_schedules(group: BuiltGroup, found: Mapping[str, Found]) -> BuiltGroup:
@@ -284,24 +290,23 @@ def _simplest(group: BuiltGroup, ladder: Ladder) -> BuiltGroup | None:
 
 
 def _report(
-    context: Context,
-    model: Path,
-    output: Path | None,
-    part: GridPart,
-    planned: GridPlan,
-    found: Mapping[str, Found],
-    seconds: float,
+    context: Context, model: Path, output: Path | None, plans: Sequence[tuple[RangedPlan, Scheduled]], seconds: float
 ) -> CompileReport:
-    groups = [_group(group, lengths, tile, found) for group in part.groups for lengths, tile in group.tiles.items()]
-    graph = part.opened.at(part.opened.high)
+    opened, reports = plans[0][1][0].opened, []
+    for number, (ranged, (part, found)) in enumerate(plans):
+        tiles = [(group, lengths, tile) for group in part.groups for lengths, tile in group.tiles.items()]
+        groups = [_group(*one, found, number) for one in tiles]
+        firsts = [next(iter(group.tiles.values())) for group in part.groups if group.tiles]
+        reports.append(ReportedPlan(ranged, groups, firsts))
+    graph = opened.at(opened.high)
     shapes = {name: graph.tensors[name].shape for name in graph.inputs}
-    firsts = [next(iter(group.tiles.values())) for group in part.groups if group.tiles]
-    sizes = part.opened.sizes
-    return open_report(context, model, output, planned.chosen, groups, firsts, shapes, sizes, seconds)
+    return open_report(context, model, output, reports, shapes, opened.sizes, seconds)
 
 
-def _group(group: BuiltGroup, lengths: tuple[int, ...], tile: OpenTile, found: Mapping[str, Found]) -> GroupReport:
+def _group(
+    group: BuiltGroup, lengths: tuple[int, ...], tile: OpenTile, found: Mapping[str, Found], plan: int
+) -> GroupReport:
     places = f"tile of {'x'.join(map(str, lengths))} places" if lengths else ""
     if group.form is not None and lengths == next(iter(group.tiles)):
         places = "; ".join(text for text in (places, splits_text(group.form.splits)) if text)
-    return tile_report(tile, group.group.operators, places, found)
+    return tile_report(tile, group.group.operators, places, found, plan)

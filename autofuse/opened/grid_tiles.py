@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 
 from autofuse.backend.compile.open_sizes.grid_program import BuiltGroup
 from autofuse.compiler import Context
-from autofuse.compiler.open_sizes.plans import OpenForm
+from autofuse.compiler.open_sizes.plans import OpenForm, RangedPlan
 from autofuse.compiler.plan_ladder import FoundPlan
 from autofuse.graph.loading.given.trace import Point
 from autofuse.graph.model import Graph
@@ -20,7 +20,7 @@ from autofuse.graph.transform.open_sizes.images.grid_tiles import tile_graph
 from autofuse.kernels.workload.workload import BoundWorkload
 from autofuse.opened.grid_job import GridModel, form_of_images, grid_plan, write_grid
 from autofuse.opened.tiled import Tiled
-from autofuse.search.lab.tiles import WeightedTile
+from autofuse.search.lab.tiles import WeightedTile, on_average
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +50,7 @@ class ImageModel:
                     places = dict(zip(group.form.sizes, lengths, strict=True))
                     graph = tile_graph(known, group.group, places).graph
                 counts = tuple(float(_runs(opened, group, lengths, point)) for point in self.happening)
-                runs = sum(part * count for part, count in zip(self.happening.values(), counts, strict=True))
+                runs = on_average(counts, self.happening.values())
                 number, shown = tile.bound.workload.key, "x".join(map(str, lengths))
                 graphs.setdefault(number, _alone(graph, tile.bound))
                 tiles.append(WeightedTile(0, tile.bound, group.group.operators, counts, runs, number, shown))
@@ -58,9 +58,9 @@ class ImageModel:
         kernels = sum(bool(group.tiles) for group in planned.groups)
         return Tiled(opened.graph, planned.chosen, kernels, tiles, graphs, whole)
 
-    def write(self, chosen: FoundPlan, output: Path) -> None:
-        """Writes the library of a plan."""
-        write_grid(self.context, grid_plan(self.context, self.read, chosen), output)
+    def write(self, chosen: Sequence[RangedPlan], output: Path) -> None:
+        """Writes the library of a plan, or of one for each part of the range."""
+        write_grid(self.context, self.read, chosen, output)
 
 
 def _runs(opened: GridGraph, group: BuiltGroup, lengths: tuple[int, ...], point: Point) -> int:

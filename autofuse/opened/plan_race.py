@@ -1,10 +1,10 @@
-"""The race of the best plan of a search over open sizes with the one that stays: whole libraries, at several sizes."""
+"""The race of the best plans of a search over open sizes with the one that stays: whole libraries, at a small, a middle
+and a large size, each of which stands for the section of the range that may have a plan of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import prod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from autofuse.backend.library.threads import usable_threads
@@ -17,29 +17,35 @@ from autofuse.measure.checking.reference import run_reference
 from autofuse.measure.networks.bench import Contender, ContenderResult
 from autofuse.measure.networks.judgement import judged
 from autofuse.measure.runner import Runner
-from autofuse.opened.plan_search import Candidate, OpenPlanSearch, sums_at
+from autofuse.opened.plan_search import OpenPlanSearch, Planned
+from autofuse.opened.sections import Section
 from autofuse.search.budget.budget import Budget
 from autofuse.search.progress import SizeRatio
 from autofuse.values.arguments import Given
-from autofuse.values.ratios import UNDECIDED, compare, verdict_of
+from autofuse.values.ratios import FASTER, SAME, UNDECIDED, compare, verdict_of
 
-RACED = 3
-"""Sizes at which plans are raced: of the small ones, of the middle ones, and of the large ones."""
-STAYS, BEST = "stays", "best"
-"""The contenders."""
+STAYS, BEST, PARTS = "stays", "best", "parts"
+"""The contenders: what stays, the best single plan, and the best plan of each section of the sizes."""
 RACE_SHARE, LONGEST_S, SHORTEST_S = 0.15, 60.0, 6.0
 """Part of the budget for timing at all sizes together, the most seconds, and the least (without a budget, too)."""
 LINKED = 1.5
 """What a library takes to build, over what its tiles took one by one."""
 
 
+Contenders = Mapping[str, Planned]
+"""The plans that are raced, by name: `STAYS`, and at least one of the others."""
+
+
 @dataclass(frozen=True)
 class RaceVerdict:
-    """What a race said: the time of the plan that stays over that of the best one, over all calls, with its interval.
+    """What a race said: the time of what stays over that of the best single plan, over all calls, with its interval.
 
-    `verdict`: one of `VERDICTS`. `problem`: why there is no ratio; `wrong`: whether the best one failed.
+    `verdict`: one of `VERDICTS`. `problem`: why there is no ratio; `wrong`: whether the best one failed, or that of the
+    sections where it raced alone. `chosen`: what is taken then, by section; `sections`: of those whose plan is not the
+    one of all others, the time of that one over its. `failed`: which contenders were wrong, and how.
     """
 
+    chosen: Planned
     at: tuple[SizeRatio, ...] = ()
     verdict: str = UNDECIDED
     ratio: float | None = None
@@ -47,11 +53,13 @@ class RaceVerdict:
     hi: float | None = None
     problem: str = ""
     wrong: bool = False
+    sections: tuple[SizeRatio, ...] = ()
+    failed: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class PlanRace:
-    """A race of two plans of a model. `folder`: of their libraries."""
+    """A race of plans of a model. `folder`: of their libraries."""
 
     plans: OpenPlanSearch
     path: Path
@@ -67,49 +75,72 @@ class PlanRace:
         """Seconds of timing at all sizes."""
         return min(LONGEST_S, max(SHORTEST_S, RACE_SHARE * (self.budget_s or 0.0)))
 
-    def needed_s(self, best: Candidate) -> float:
-        """Seconds that the whole race is expected to take; 0 where the best plan is the one that stays."""
-        stays = self.plans.default
-        if best is stays:
+    def contenders(self) -> Contenders:
+        """What is raced by the times of tiles that are known: what stays alone where nothing else is faster."""
+        stays, best = self.plans.stays, self.plans.all_of(self.plans.best)
+        found = {STAYS: stays}
+        if best != stays and self.plans.promises(best, stays):
+            found[BEST] = best
+        single = found.get(BEST, stays)
+        parts = self.plans.best_of_sections(single)
+        return found if parts == single else {**found, PARTS: parts}
+
+    def needed_s(self, contenders: Contenders) -> float:
+        """Seconds that the whole race is expected to take; 0 where there is none."""
+        if len(contenders) < 2:
             return 0.0
         searches = self.plans.search.evidence.searches
         known = [one.build_s for one in searches.values() if one.build_s]
         mean_s = sum(known) / len(known) if known else 0.0
-        tiles = [searches[key].build_s or mean_s for one in (stays, best) for key in one.runs]
+        runs = [one.runs for planned in contenders.values() for one in dict.fromkeys(planned)]
+        tiles = [searches[key].build_s or mean_s for own in runs for key in own]
         return LINKED * sum(tiles) / usable_threads() + self.timing_s
 
-    def run(self, best: Candidate, budget: Budget) -> RaceVerdict:
-        """Builds both libraries, checks them against ONNX Runtime and times them in turn at each of the sizes."""
-        stays = self.plans.default
-        libraries = {}
+    def run(self, contenders: Contenders, budget: Budget) -> RaceVerdict:
+        """Builds all libraries, checks them against ONNX Runtime and times them in turn at a size of each section."""
+        stays, failed = contenders[STAYS], dict[str, str]()
+        libraries = self._built(contenders, failed)
+        shares, found = self._shares(), list[Results]()
+        for section, share in zip(self.plans.sections, shares, strict=True):
+            if STAYS not in libraries or len(libraries) < 2:
+                break
+            found.append((self._blank(section, share), self._at(libraries, section.middle, budget)))
+            for name in [one for one in libraries if one != STAYS]:
+                wrong = found[-1][1][name].wrong or found[-1][1][name].error
+                if wrong:
+                    failed[name] = f"at {found[-1][0].size}: {wrong}"
+                    del libraries[name]
+        if len(libraries) < 2 or STAYS not in libraries:
+            reason = next(iter(failed.values()), "")
+            return RaceVerdict(stays, problem=reason, wrong=STAYS not in failed, failed=failed)
+        single = _together_of(found, contenders) if BEST in libraries else RaceVerdict(stays, verdict=SAME)
+        winner = BEST if single.verdict == FASTER else STAYS
+        rival = PARTS if PARTS in libraries else BEST
+        return replace(_by_sections(single, found, contenders, winner, rival), failed=failed)
+
+    def _built(self, contenders: Contenders, failed: dict[str, str]) -> dict[str, Path]:
+        """The libraries of all contenders but those that `failed`."""
         self.tell("building the best plan and the one that stays")
-        try:
-            for name, one in ((STAYS, stays), (BEST, best)):
-                libraries[name] = self.folder / f"{name}.so"
-                self.plans.model.write(one.tiled.chosen, libraries[name])
-        except Exception as error:  # noqa: BLE001  # a schedule or TVM may raise anything
-            return RaceVerdict(problem=f"its library was not built: {error}", wrong=name == BEST)
-        found = []
-        for point, share in self._points(stays):
-            here, wrong = self._at(libraries, point, share, budget)
-            if wrong:
-                return RaceVerdict(problem=f"at {here.size}: {wrong}", wrong=True)
-            found.append(here)
-        return together(found)
+        libraries = {}
+        for name, planned in contenders.items():
+            path = self.folder / f"{name}.so"
+            try:
+                self.plans.model.write(self.plans.ranged(planned), path)
+                libraries[name] = path
+            except Exception as error:  # noqa: BLE001  # a schedule or TVM may raise anything
+                failed[name] = f"its library was not built: {error}"
+        return libraries
 
-    def _points(self, stays: Candidate) -> Iterator[tuple[Point, float]]:
-        """A size of each part of those that happen, and the part of all calls' time that goes to this part."""
-        happening = self.plans.model.happening
-        sums = sums_at(stays, self.plans.search, len(happening))
-        times = {point: part * us for (point, part), us in zip(happening.items(), sums, strict=True)}
-        ordered = sorted(times, key=lambda point: (prod(size + 1 for size in point), point))
-        count = min(RACED, len(ordered))
-        for number in range(count):
-            own = ordered[number * len(ordered) // count : (number + 1) * len(ordered) // count]
-            yield own[len(own) // 2], sum(times[point] for point in own) / sum(times.values())
+    def _shares(self) -> list[float]:
+        """The part of all calls' time that goes to the sizes of each section, under what stays."""
+        found = [self.plans.sections_us(one)[place] for place, one in enumerate(self.plans.stays)]
+        return [us / sum(found) for us in found]
 
-    def _at(self, libraries: Mapping[str, Path], point: Point, share: float, budget: Budget) -> tuple[SizeRatio, str]:
-        """The ratio at one size, and how the best plan is wrong there."""
+    def _blank(self, section: Section, share: float) -> SizeRatio:
+        return SizeRatio("x".join(map(str, section.middle)), share)
+
+    def _at(self, libraries: Mapping[str, Path], point: Point, budget: Budget) -> Mapping[str, ContenderResult]:
+        """What all libraries take at one size."""
         named = {size.name: value for size, value in zip(open_ones(self.sizes), point, strict=True)}
         self.tell(f"racing the best plan at {'x'.join(map(str, point))}")
         graph = load(self.path, form_of(self.path, self.sizes, named, self.given))
@@ -117,31 +148,55 @@ class PlanRace:
         expected = run_reference(graph, inputs)
         contenders = [Contender(name, "autofuse", library) for name, library in libraries.items()]
         outputs = [expected[name] for name in graph.outputs]
-        results = self.runner.race(contenders, inputs, self.timing_s / RACED, expected=outputs, left=budget.left)
-        results = judged(results, graph, inputs)
-        blank = SizeRatio("x".join(map(str, point)), share)
-        return ratio_at(blank, results), results[BEST].wrong or results[BEST].error
+        timing_s = self.timing_s / len(self.plans.sections)
+        results = self.runner.race(contenders, inputs, timing_s, expected=outputs, left=budget.left)
+        return judged(results, graph, inputs)
 
 
-def ratio_at(blank: SizeRatio, results: Mapping[str, ContenderResult]) -> SizeRatio:
-    """What a race of both said at a size."""
-    stays, best = results[STAYS], results[BEST]
-    problem = stays.wrong or stays.error or best.wrong or best.error
-    if problem or stays.timed is None or best.timed is None:
-        return replace(blank, problem=problem or stays.reason or best.reason or "no time was left")
-    found = compare(stays.timed, best.timed)
+Results = tuple[SizeRatio, Mapping[str, ContenderResult]]
+"""A size with its share, and what was measured there."""
+
+
+def _together_of(found: Sequence[Results], contenders: Contenders) -> RaceVerdict:
+    """What the race says of the best single plan."""
+    at = [ratio_at(blank, results[STAYS], results[BEST]) for blank, results in found]
+    return together(at, contenders[STAYS])
+
+
+def _by_sections(
+    single: RaceVerdict, found: Sequence[Results], contenders: Contenders, winner: str, rival: str
+) -> RaceVerdict:
+    """The plan of each section: the winner's, unless the rival's is another, and faster there beyond doubt."""
+    chosen, told = list(contenders[winner]), list[SizeRatio]()
+    for place, (blank, results) in enumerate(found):
+        wanted = contenders[rival][place]
+        if rival == winner or wanted is chosen[place]:
+            continue
+        old, new = results[winner].timed, results[rival].timed
+        if old is not None and new is not None and compare(old, new).verdict == FASTER:
+            chosen[place] = wanted
+            told.append(ratio_at(blank, results[winner], results[rival]))
+    return replace(single, chosen=tuple(chosen), sections=tuple(told))
+
+
+def ratio_at(blank: SizeRatio, old: ContenderResult, new: ContenderResult) -> SizeRatio:
+    """What a race of two said at a size."""
+    problem = old.wrong or old.error or new.wrong or new.error
+    if problem or old.timed is None or new.timed is None:
+        return replace(blank, problem=problem or old.reason or new.reason or "no time was left")
+    found = compare(old.timed, new.timed)
     if found.value is None or found.lo is None or found.hi is None:
         return replace(blank, problem=found.verdict)
     return replace(blank, ratio=found.value, lo=found.lo, hi=found.hi)
 
 
-def together(at: Sequence[SizeRatio]) -> RaceVerdict:
+def together(at: Sequence[SizeRatio], stays: Planned = ()) -> RaceVerdict:
     """The ratio over all calls: each size stands for its share of their time."""
     problem = next((f"at {one.size}: {one.problem}" for one in at if one.ratio is None), "")
     if problem:
-        return RaceVerdict(tuple(at), problem=problem)
+        return RaceVerdict(stays, tuple(at), problem=problem)
     value, low, high = (1 / sum(one.share / each(one) for one in at) for each in (_value, _low, _high))
-    return RaceVerdict(tuple(at), verdict_of(low, high), value, low, high)
+    return RaceVerdict(stays, tuple(at), verdict_of(low, high), value, low, high)
 
 
 def _value(one: SizeRatio) -> float:

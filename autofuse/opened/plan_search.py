@@ -5,22 +5,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 
-from autofuse.compiler.plan_ladder import FoundPlan
+from autofuse.compiler.open_sizes.plans import RangedPlan
 from autofuse.errors import AutofuseError
 from autofuse.fusion.evidence import LAUNCH_US
 from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.planner.planner import Decision
+from autofuse.graph.loading.given.trace import Point
+from autofuse.opened.sections import Section, joined, sections
 from autofuse.opened.tiled import OpenedModel, Tiled
 from autofuse.search.budget.budget import Budget
 from autofuse.search.budget.time_budget import BATCH, LEAST_OF_FIRST
-from autofuse.search.lab.tiles import TileSearch
+from autofuse.search.lab.tiles import TileSearch, on_average
 from autofuse.search.plans.plan_search import Answers, Flip, PlanSearch
 from autofuse.search.schedules.expectations import chance, saved_by_change
 from autofuse.values.ratios import TOLERANCE
 
 COMPARED = 12
 """Changes of the plan that are compared before some of them are tried."""
+WORTH = 0.001
+"""Part of the time of a section that a change saves there, so that it is tried together with others."""
 TILES, PLANS = "tiles", "plans"
 """What is asked: a better schedule of a tile, or another plan."""
 COMPLETE, FAILED, REFUSED = "complete", "fail", "pruned"
@@ -29,15 +34,21 @@ COMPLETE, FAILED, REFUSED = "complete", "fail", "pruned"
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A plan whose tiles are known; `runs`: how often a call runs each, by the key of its workload."""
+    """A plan whose tiles are known; `runs`: how often a call runs each on the average, by the key of its workload;
+    `of_sections`: the part of that which calls of each section add."""
 
     tiled: Tiled
     runs: Mapping[str, float]
+    of_sections: Sequence[Mapping[str, float]]
 
     @property
     def plan(self) -> FusionPlan:
         """The plan, as its groups were checked."""
         return self.tiled.chosen.plan
+
+
+Planned = tuple[Candidate, ...]
+"""The plan of each section of the sizes that happen."""
 
 
 @dataclass(frozen=True)
@@ -57,13 +68,13 @@ class OpenPlanSearch:
     """Searches plans and the schedules of their tiles together: whichever is expected to save more of a call for each
     candidate comes next.
 
-    `first`: the plan that is taken where nothing is known; `plans`: changes of the rule's. `record`: called with each
-    plan that was tried.
+    `first`: the plans that are taken where nothing is known; `plans`: changes of the rule's. `record`: called with each
+    plan that was tried. `default`: the plan of the largest sizes among the first ones; `stays`: those of all sections.
     """
 
     model: OpenedModel
     search: TileSearch
-    first: FoundPlan
+    first: Sequence[RangedPlan]
     plans: PlanSearch
     record: Callable[[Tried], None]
     candidates: dict[str, Candidate] = field(default_factory=dict)
@@ -71,7 +82,18 @@ class OpenPlanSearch:
     whole: Counter[str] | None = None
 
     def __post_init__(self) -> None:
-        self.default = self._candidate(self.first.plan)
+        self.sections = sections(self.model.happening)
+        self.default = self._candidate(self.first[-1].found.plan)
+        self.stays: Planned = tuple(self._first_at(section) for section in self.sections)
+
+    def _first_at(self, section: Section) -> Candidate:
+        """The first plan of a section; that of the largest sizes where its own is refused."""
+        product = prod(section.middle)
+        one = next(one for one in self.first if one.most is None or product <= one.most)
+        try:
+            return self._candidate(one.found.plan)
+        except AutofuseError:
+            return self.default
 
     def _candidate(self, plan: FusionPlan) -> Candidate:
         """A plan with its tiles. AutofuseError for one that sizes cannot stay open under, or whose kernels are others
@@ -80,14 +102,16 @@ class OpenPlanSearch:
             if plan.key in self.refused:
                 raise AutofuseError(self.refused[plan.key])
             try:
-                tiled = self.model.tiled(replace(self.first, plan=plan))
+                tiled = self.model.tiled(replace(self.first[-1].found, plan=plan))
                 if self.whole is not None and tiled.whole != self.whole:
                     raise AutofuseError("it changes kernels of all rows at once, which are not timed")
             except AutofuseError as error:
                 self.refused[plan.key] = str(error)
                 raise
             self.whole = tiled.whole
-            self.candidates[plan.key] = Candidate(tiled, self.search.admit(tiled.tiles, tiled.graphs))
+            runs = self.search.admit(tiled.tiles, tiled.graphs)
+            parts = [runs_in(tiled, self.model.happening, section) for section in self.sections]
+            self.candidates[plan.key] = Candidate(tiled, runs, parts)
         return self.candidates[plan.key]
 
     def us(self, candidate: Candidate) -> float | None:
@@ -111,10 +135,46 @@ class OpenPlanSearch:
         key = min(timed, key=lambda one: (timed[one], self.candidates[one].tiled.kernels))
         return self.candidates[key] if timed[key] * (1 + TOLERANCE) < first_us else self.default
 
+    def all_of(self, candidate: Candidate) -> Planned:
+        """One plan in all sections."""
+        return (candidate,) * len(self.sections)
+
+    def best_of_sections(self, base: Planned) -> Planned:
+        """The plan of the least time in each section; that of `base`, unless another is faster there by more than a
+        tie."""
+        timed = [(one, self.sections_us(one)) for one in self.candidates.values() if self.us(one) is not None]
+        known, found = dict(timed), list[Candidate]()
+        for place, own in enumerate(base):
+            best, us = min(timed, key=lambda one: (one[1][place], one[0].tiled.kernels), default=(own, []))
+            better = own in known and us[place] * (1 + TOLERANCE) < known[own][place]
+            found.append(best if better else own)
+        return tuple(found)
+
+    def promises(self, planned: Planned, stays: Planned) -> bool:
+        """Whether plans take less time than what stays, by more than a tie."""
+        us = [sum(self.sections_us(one)[place] for place, one in enumerate(plans)) for plans in (planned, stays)]
+        return us[0] * (1 + TOLERANCE) < us[1]
+
+    def sections_us(self, candidate: Candidate) -> list[float]:
+        """What the calls of each section add to the time of a call on the average; a tile without a time counts as
+        nothing."""
+        times, found = self.search.evidence.searches, list[float]()
+        shares = [*self.model.happening.values()]
+        for section, runs in zip(self.sections, candidate.of_sections, strict=True):
+            calls = sum(shares[place] for place in section.places)
+            tiles_us = sum(count * (times[key].best_us or 0.0) for key, count in runs.items())
+            found.append(calls * LAUNCH_US * candidate.tiled.kernels + tiles_us)
+        return found
+
+    def ranged(self, planned: Planned) -> list[RangedPlan]:
+        """The plans of all sections as a library has them."""
+        return [RangedPlan(one.tiled.chosen, most) for most, one in joined(self.sections, planned)]
+
     def advance(self, budget: Budget) -> None:
         """Searches until the budget is used up, or nothing is left to try."""
         limited = self.search.limited(budget)
-        self.search.measure_first(self.search.missing(self.default.runs), limited)
+        for one in dict.fromkeys((self.default, *self.stays)):
+            self.search.measure_first(self.search.missing(one.runs), limited)
         while not limited.spent():
             searches, saved_us = self.search.better(self._weights())
             wanted, rate = self._prospects(limited) if self.us(self.default) is not None else ([], 0.0)
@@ -125,10 +185,11 @@ class OpenPlanSearch:
                 return
 
     def _weights(self) -> dict[str, float]:
-        """How often a call runs the tiles of the first plan and of the best one: both are searched with equal care."""
-        found = dict(self.default.runs)
-        for key, runs in self.best.runs.items():
-            found[key] = max(runs, found.get(key, 0.0))
+        """How often a call runs the tiles of the first plans and of the best ones: all are searched with equal care."""
+        found, best = dict(self.default.runs), self.best
+        for one in dict.fromkeys((best, *self.stays, *self.best_of_sections(self.all_of(best)))):
+            for key, runs in one.runs.items():
+                found[key] = max(runs, found.get(key, 0.0))
         return found
 
     def _prospects(self, budget: Budget) -> tuple[list[Flip], float]:
@@ -149,6 +210,8 @@ class OpenPlanSearch:
                 self._measured(flip, candidate)
                 continue
             rates.append((self._saved_us(flip, candidate) / count, count, flip))
+        known = {flip.plan.key for _, _, flip in rates}
+        rates += [one for one in self._of_sections(budget) if one[2].plan.key not in known]
         rates.sort(key=lambda one: -one[0])
         best = rates[0][0] if rates else 0.0
         taken, tiles = list[Flip](), 0
@@ -157,6 +220,36 @@ class OpenPlanSearch:
                 taken.append(flip)
                 tiles += count
         return taken, best
+
+    def _of_sections(self, budget: Budget) -> list[tuple[float, int, Flip]]:
+        """The changes that paid in a section, together, with what they promise there for each tile to be measured.
+
+        What pays in a section and not in all sizes together is left out otherwise."""
+        found: dict[str, tuple[float, int, Flip]] = {}
+        for gains in self._gains_of_sections():
+            flip = self.plans.several({name: choice for name, (_, choice) in gains.items()}) if len(gains) > 1 else None
+            candidate = None if flip is None or budget.spent() else self._admitted(flip)
+            if flip is None or candidate is None:
+                continue
+            count, each = len(self.search.missing(candidate.runs)), [gain for gain, _ in gains.values()]
+            if count:
+                found.setdefault(flip.plan.key, ((sum(each) - max(each)) / count, count, flip))
+            else:
+                self._measured(flip, candidate)
+        return list(found.values())
+
+    def _gains_of_sections(self) -> list[dict[str, tuple[float, str]]]:
+        """For each section what changes saved there by themselves, of each decision the choice that saved most."""
+        base = self.sections_us(self._base)
+        tried = [(answer, self.candidates.get(plan.key)) for answer, plan in self.plans.tried.items()]
+        timed = [(answer, self.sections_us(one)) for answer, one in tried if one is not None and self.us(one)]
+        found = [dict[str, tuple[float, str]]() for _ in base]
+        for (name, choice), us in timed:
+            for gains, now_us, base_us in zip(found, us, base, strict=True):
+                gain = base_us - now_us
+                if gain > WORTH * base_us and gain > gains.get(name, (0.0, ""))[0]:
+                    gains[name] = gain, choice
+        return found
 
     def _saved_us(self, flip: Flip, candidate: Candidate) -> float:
         """Microseconds of a call that a change is expected to save."""
@@ -224,11 +317,11 @@ class OpenPlanSearch:
         return weight
 
 
-def sums_at(candidate: Candidate, search: TileSearch, count: int) -> Sequence[float]:
-    """What a call takes under a plan at each of so many sizes that happen, of which all tiles have a time."""
-    times = search.evidence.searches
-    return [
-        LAUNCH_US * candidate.tiled.kernels
-        + sum(tile.counts[place] * (times[tile.bound.workload.key].best_us or 0.0) for tile in candidate.tiled.tiles)
-        for place in range(count)
-    ]
+def runs_in(tiled: Tiled, happening: Mapping[Point, float], section: Section) -> dict[str, float]:
+    """How often calls of a section run each tile, of a call on the average, by the key of its workload."""
+    parts, found = [*happening.values()], dict[str, float]()
+    for tile in tiled.tiles:
+        key = tile.bound.workload.key
+        own = on_average([tile.counts[place] for place in section.places], [parts[place] for place in section.places])
+        found[key] = found.get(key, 0.0) + own
+    return found

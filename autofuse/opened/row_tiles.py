@@ -10,7 +10,7 @@ from pathlib import Path
 
 from autofuse.compiler import Context
 from autofuse.compiler.open_sizes.job import OpenPlan, form_of_rows, open_plan, write_open
-from autofuse.compiler.open_sizes.plans import OpenForm
+from autofuse.compiler.open_sizes.plans import OpenForm, RangedPlan
 from autofuse.compiler.open_sizes.reading import OpenModel
 from autofuse.compiler.open_sizes.tiles import sharing
 from autofuse.compiler.plan_ladder import FoundPlan
@@ -18,7 +18,7 @@ from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.graph.loading.given.trace import Point
 from autofuse.kernels.open_sizes.open_rows import tile_counts
 from autofuse.opened.tiled import Tiled
-from autofuse.search.lab.tiles import WeightedTile
+from autofuse.search.lab.tiles import WeightedTile, on_average
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,8 +47,8 @@ class RowModel:
         whole = Counter(bound.workload.key for group, bound, _ in planned.groups if not group.in_tiles)
         return Tiled(planned.opened.graph, planned.chosen, kernels, tiles, graphs, whole)
 
-    def write(self, chosen: FoundPlan, output: Path) -> None:
-        """Writes the library of a plan."""
+    def write(self, chosen: Sequence[RangedPlan], output: Path) -> None:
+        """Writes the library of a plan, or of one for each part of the range."""
         write_open(self.context, self.read, chosen, output)
 
     def _ordered(self, point: Point) -> tuple[int, int]:
@@ -73,6 +73,6 @@ def weighted(planned: OpenPlan, happening: Mapping[tuple[int, int], float]) -> l
             counts.append([times * runs for runs in runs_of])
         for place, (count, bound) in enumerate(tiles):
             own = tuple(float(one[place]) for one in counts)
-            runs = sum(share * one for share, one in zip(happening.values(), own, strict=True))
+            runs = on_average(own, happening.values())
             found.append(WeightedTile(count, bound, group.operators, own, runs, str(count)))
     return found

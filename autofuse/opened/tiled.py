@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from autofuse.compiler.open_sizes.plans import OpenForm
+from autofuse.compiler.open_sizes.plans import OpenForm, RangedPlan
 from autofuse.compiler.plan_ladder import FoundPlan
 from autofuse.graph.loading.given.trace import Point
 from autofuse.graph.model import Graph
@@ -45,5 +45,6 @@ class OpenedModel(Protocol):
     def tiled(self, chosen: FoundPlan) -> Tiled:
         """The tiles of a plan. AutofuseError where the sizes cannot stay open under it."""
 
-    def write(self, chosen: FoundPlan, output: Path) -> None:
-        """Writes the library of a plan, with the best schedules that are known."""
+    def write(self, chosen: Sequence[RangedPlan], output: Path) -> None:
+        """Writes the library of a plan, or of one for each part of the range, with the best schedules that are
+        known."""

@@ -10,8 +10,16 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
+from autofuse.backend.container.open_spec import part_text
 from autofuse.compiler import Context, Policy
-from autofuse.compiler.open_sizes.plans import SIZES, find_open_plan, ranges_json
+from autofuse.compiler.open_sizes.plans import (
+    PARTS,
+    SIZES,
+    RangedPlan,
+    find_open_plans,
+    parts_json,
+    ranges_json,
+)
 from autofuse.compiler.open_sizes.reading import read_open
 from autofuse.compiler.report import RULE
 from autofuse.database.database import ProfilingDatabase, open_database
@@ -26,14 +34,15 @@ from autofuse.graph.loading.given.sizes import OpenSize, open_ones, the_open_one
 from autofuse.graph.loading.given.trace import Point, read_trace, shares
 from autofuse.opened.grid_job import read_images
 from autofuse.opened.grid_tiles import ImageModel
-from autofuse.opened.plan_race import PlanRace, RaceVerdict
-from autofuse.opened.plan_search import FAILED, Candidate, OpenPlanSearch, Tried
+from autofuse.opened.plan_race import BEST, STAYS, Contenders, PlanRace, RaceVerdict
+from autofuse.opened.plan_search import FAILED, OpenPlanSearch, Planned, Tried
 from autofuse.opened.row_tiles import RowModel
+from autofuse.opened.sections import joined
 from autofuse.opened.tiled import OpenedModel
 from autofuse.search.budget.budget import Budget, now
 from autofuse.search.lab.tiles import TileSearch
 from autofuse.search.plans.plan_search import PlanSearch
-from autofuse.search.progress import ChoiceDecision, Progress, SearchRequest, TuneResult
+from autofuse.search.progress import ChoiceDecision, Progress, RangeChoice, SearchRequest, TuneResult
 from autofuse.search.schedules.evidence import SearchEvidence, searched_space
 from autofuse.search.tune import SAMPLING, quiet_studies, unused_name
 from autofuse.values.arguments import file_title
@@ -81,15 +90,15 @@ def tune_open(
         space = searched_space(request.space, environment, request.exact)
         evidence = SearchEvidence(opened.form.graph, space, environment, base, request.seed)
         runner = stack.enter_context(open_runner(environment.device, context.threads, RunnerOptions(SAMPLING)))
-        first = find_open_plan(context, opened.form, None)
-        evidence.limit_schedules(first.limits)
+        first = find_open_plans(context, opened.form, None)
+        evidence.limit_schedules(first[-1].found.limits)
         planner = planner_of_rows(opened.form.graph, space.fusion, environment.target.l2_bytes)
         search = TileSearch(evidence, runner, run.id, folder, partial(_tell, request, since, evidence), request.trials)
         plans = OpenPlanSearch(opened, search, first, PlanSearch(planner, request.seed), run.record)
         confirming = partial(_tell, request, since, evidence, phase="confirming")
         race = PlanRace(plans, model, sizes, request.given, runner, folder, request.budget_s, confirming)
         most_s = MOST_KEPT * (request.budget_s or 0.0)
-        plans.advance(budget.keeping(lambda: min(most_s, race.needed_s(plans.best))))
+        plans.advance(budget.keeping(lambda: min(most_s, race.needed_s(race.contenders()))))
         if budget.stopped():
             raise KeyboardInterrupt
         outcome = _concluded(run, plans, race, budget)
@@ -149,11 +158,14 @@ class _Run:
         """Keeps a plan."""
         self.base.record_plan(self.opened.form.key, plan.key, plan.to_json(), origin)
 
-    def choose(self, plan: FusionPlan, name: str, trusted: bool, details: Mapping[str, Json]) -> None:
-        """What `compile` takes from now on."""
-        self.keep(plan, name)
+    def choose(self, plans: Sequence[RangedPlan], name: str, trusted: bool, details: Mapping[str, Json]) -> None:
+        """What `compile` takes from now on; of several plans, that of the largest sizes stands for all where they
+        cannot."""
+        for one in plans:
+            self.keep(one.found.plan, name)
         told = {"name": name, SIZES: ranges_json(self.opened.form.sizes), **details}
-        self.base.record_choice(self.id, plan.key, [], median_us=None, trusted=trusted, details=told)
+        told |= {PARTS: parts_json(plans)} if len(plans) > 1 else {}
+        self.base.record_choice(self.id, plans[-1].found.plan.key, [], median_us=None, trusted=trusted, details=told)
 
 
 @contextmanager
@@ -187,9 +199,10 @@ def _run(
 
 @dataclass(frozen=True)
 class _Outcome:
-    """How a search ended: the plan, its name, what a race said (None: there was none), what the reader must know."""
+    """How a search ended: the plan of each section, their name, what a race said (None: there was none), what the
+    reader must know."""
 
-    chosen: Candidate
+    chosen: Planned
     name: str
     verdict: RaceVerdict | None = None
     warning: str = ""
@@ -197,43 +210,71 @@ class _Outcome:
 
 
 def _concluded(run: _Run, plans: OpenPlanSearch, race: PlanRace, budget: Budget) -> _Outcome:
-    """Decides and records the plan. One that was not raced is not taken in place of the one that stays."""
-    stays, best = plans.default, plans.best
-    untimed = sum(plans.search.evidence.searches[key].best_us is None for key in stays.runs)
+    """Decides and records the plans. What was not raced is not taken in place of what stays."""
+    stays, contenders = plans.stays, race.contenders()
+    runs = {key for one in stays for key in one.runs}
+    untimed = sum(plans.search.evidence.searches[key].best_us is None for key in runs)
     warning = f"{untimed} tiles have no time: the budget ended before, or every schedule failed" if untimed else ""
-    name = DEFAULT if plans.first.tier == RULE else PREVIOUS
-    if best is stays:
-        run.choose(stays.plan, name, not untimed, {})
+    name = DEFAULT if plans.first[-1].found.tier == RULE else PREVIOUS
+    if len(contenders) < 2:
+        run.choose(plans.ranged(stays), name, not untimed, {})
         return _Outcome(stays, name, None, warning)
-    gain = (plans.us(stays) or 0.0) / (plans.us(best) or 1.0)
-    if budget.spent() or budget.left() < min(race.needed_s(best), race.timing_s):
-        run.choose(stays.plan, name, False, {})
-        left = f"a plan whose tiles take {gain:.2f} times less was not raced: give a larger --budget"
-        return _Outcome(stays, name, None, left)
-    verdict = race.run(best, budget)
-    if verdict.wrong:
-        run.record(Tried({}, best.plan, FAILED, reason=verdict.problem))
+    if budget.spent() or budget.left() < min(race.needed_s(contenders), race.timing_s):
+        run.choose(plans.ranged(stays), name, False, {})
+        return _Outcome(stays, name, None, f"{_not_raced(plans, contenders)}: give a larger --budget")
+    verdict = race.run(contenders, budget)
+    for contender, reason in verdict.failed.items():
+        for one in dict.fromkeys(contenders[contender]) if contender != STAYS else ():
+            run.record(Tried({}, one.plan, FAILED, reason=reason))
     details: dict[str, Json] = {
         "against": name, "verdict": verdict.verdict, "ratio": verdict.ratio, "lo": verdict.lo, "hi": verdict.hi,
         "at": {one.size: one.ratio for one in verdict.at},
+        "sections": {one.size: one.ratio for one in verdict.sections},
     }  # fmt: skip
-    if verdict.verdict == FASTER:
-        run.choose(best.plan, SEARCHED, True, details)
-        return _Outcome(best, SEARCHED, verdict, warning, name)
-    run.choose(stays.plan, name, verdict.verdict == SAME or bool(verdict.wrong), details)
+    if verdict.chosen != stays:
+        run.choose(plans.ranged(verdict.chosen), SEARCHED, True, details)
+        return _Outcome(verdict.chosen, SEARCHED, verdict, warning, name)
+    run.choose(plans.ranged(stays), name, verdict.verdict == SAME or bool(verdict.wrong), details)
     return _Outcome(stays, name, verdict, verdict.problem or warning, SEARCHED)
+
+
+def _not_raced(plans: OpenPlanSearch, contenders: Contenders) -> str:
+    """What there was no time to race."""
+    if BEST not in contenders:
+        return "plans that are faster in a part of the range by the times of their tiles were not raced"
+    gain = (plans.us(plans.default) or 0.0) / (plans.us(contenders[BEST][0]) or 1.0)
+    return f"a plan whose tiles take {gain:.2f} times less was not raced"
 
 
 def _result(model: Path, plans: OpenPlanSearch, outcome: _Outcome, run: _Run, elapsed_s: float) -> TuneResult:
     evidence, verdict = plans.search.evidence, outcome.verdict
     counts, setting = evidence.counts, evidence.environment.setting
     decision = None
-    if verdict is not None:
+    if verdict is not None and (verdict.at or verdict.problem):
         decided = verdict.ratio is not None and verdict.verdict in (FASTER, SAME)
         decision = ChoiceDecision(outcome.against, verdict.verdict, decided, verdict.ratio, verdict.lo, verdict.hi)
+    chosen, runs = outcome.chosen[-1], dict[str, float]()
+    for one in outcome.chosen:
+        for key, count in one.runs.items():
+            runs[key] = max(count, runs.get(key, 0.0))
     return TuneResult(
         file_title(model), run.name, run.id, run.base.location.text, evidence.environment.profile.name, setting.threads,
         run.state, elapsed_s, counts.measured, counts.failed, counts.hits, run.tried, outcome.name,
-        outcome.chosen.plan.key, outcome.chosen.tiled.kernels, warning=outcome.warning, decision=decision,
-        tiles=plans.search.times(outcome.chosen.runs), raced=() if verdict is None else verdict.at,
+        chosen.plan.key, chosen.tiled.kernels, warning=outcome.warning, decision=decision,
+        tiles=plans.search.times(runs), raced=() if verdict is None else verdict.at,
+        ranges=_ranges_told(plans, outcome),
     )  # fmt: skip
+
+
+def _ranges_told(plans: OpenPlanSearch, outcome: _Outcome) -> tuple[RangeChoice, ...]:
+    """The plans for parts of the range, where there are several."""
+    parts = joined(plans.sections, outcome.chosen)
+    names, above, found = [size.name for size in plans.model.form.sizes], None, list[RangeChoice]()
+    ratios = {} if outcome.verdict is None else {one.size: one for one in outcome.verdict.sections}
+    for most, one in parts:
+        own = [section for section, chosen in zip(plans.sections, outcome.chosen, strict=True) if chosen is one]
+        sizes = ("x".join(map(str, section.middle)) for section in own)
+        raced = tuple(ratios[size] for size in sizes if size in ratios)
+        found.append(RangeChoice(part_text(names, above, most), one.plan.key, one.tiled.kernels, raced))
+        above = most
+    return tuple(found) if len(found) > 1 else ()

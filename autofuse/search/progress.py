@@ -246,6 +246,17 @@ class SizeRatio:
 
 
 @dataclass(frozen=True)
+class RangeChoice:
+    """The plan for a part of the range of open sizes, such as "batch x tokens up to 64". `raced`: the time of the plan
+    of all sizes over its, at each size in this part at which it won."""
+
+    part: str
+    plan_key: str
+    kernels: int
+    raced: tuple[SizeRatio, ...] = ()
+
+
+@dataclass(frozen=True)
 class TuneResult:
     """The outcome of a tuning job; `plans`: the finalists by name, `chosen` the one that `compile` takes.
 
@@ -258,7 +269,8 @@ class TuneResult:
     `not_asked`: what it did not come to, and `more_time`: what as much time again is expected to give. `forecast`: of a
     dry run, which has nothing else to say. `decision`: how sure the choice is; None where nothing was raced. `tiles`:
     of a model with an open size the tiles of the chosen plan, the one that takes most time first; `raced`: what a race
-    of plans said at each of several sizes. `alone`:
+    of plans said at each of several sizes; `ranges`: the plans for parts of the range, where there are several (then
+    `plan_key` and `kernels` are of the largest sizes). `alone`:
     what the race of the chosen plan with ONNX Runtime alone said, or why there was none. `decided_share`: part of the
     time of the kernels decided on in which the decision is trusted (see `autofuse.values.ratios.decided_share`).
     `compile_s`: seconds that compiling the chosen plan is expected to take.
@@ -293,6 +305,7 @@ class TuneResult:
     forecast: Forecast | PartsForecast | None = None
     tiles: tuple[TileTime, ...] = ()
     raced: tuple[SizeRatio, ...] = ()
+    ranges: tuple[RangeChoice, ...] = ()
     alone: str = ""
     decided_share: float | None = None
     compile_s: float = 0.0

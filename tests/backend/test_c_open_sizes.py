@@ -138,6 +138,22 @@ def test_every_size_is_right_and_others_are_refused(driver: Path, tmp_path: Path
             np.testing.assert_allclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE, err_msg=f"size {size}")
 
 
+def test_each_size_is_right_under_the_plan_of_its_part(driver: Path, tmp_path: Path) -> None:
+    model = write(tmp_path / "rows.onnx", PERCEPTRON, PERCEPTRON_WEIGHTS)
+    library = built(model, "batch", 1, 37, plan="none@5,default")
+    sizes = (37, 5, 6, 1)
+    assert run(
+        driver,
+        model.with_suffix(".so"),
+        tmp_path,
+        {size: [*inputs_at(model, "batch", size).values()] for size in sizes},
+    ) == ["batch 1 37"]
+    for size in sizes:
+        for place, wanted in enumerate(library(inputs_at(model, "batch", size))):
+            found = np.frombuffer((tmp_path / f"{size}.{place}.out").read_bytes(), wanted.dtype).reshape(wanted.shape)
+            np.testing.assert_allclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE, err_msg=f"size {size}")
+
+
 def test_two_sizes_are_right_together(driver: Path, tmp_path: Path) -> None:
     """One output has both in one axis."""
     model = write(tmp_path / "merged.onnx", MERGED, MERGED_WEIGHTS)

@@ -43,9 +43,9 @@ MODELS: dict[str, tuple[Callable[[Path], Path], str, int]] = {
 class Opened:
     """A model, the one that was compiled from it, and sessions over both."""
 
-    def __init__(self, model: Path, name: str, high: int) -> None:
+    def __init__(self, model: Path, name: str, high: int, **more: Any) -> None:
         self.model, self.name, self.high, self.tuned = model, name, high, model.with_name("tuned.onnx")
-        self.report = compiled(model, self.tuned, threads=2, sizes={name: (1, high)})
+        self.report = compiled(model, self.tuned, threads=2, sizes={name: (1, high)}, **more)
         self.ours, self.theirs = session(self.tuned, threads=2), plain(model)
 
     def check(self, size: int) -> None:
@@ -65,6 +65,13 @@ def test_every_size_is_right_in_any_order(opened: Opened) -> None:
     assert opened.report.sizes == {opened.name: (1, opened.high)}
     assert [node.op_type for node in onnx.load(opened.tuned).graph.node] == ["EPContext"]
     for size in (1, opened.high, 2, 3, opened.high // 2, opened.high - 1, 1, 5):
+        opened.check(size)
+
+
+def test_each_part_of_a_range_has_its_plan(tmp_path: Path) -> None:
+    opened = Opened(write(tmp_path / "rows.onnx", PERCEPTRON, PERCEPTRON_WEIGHTS), "batch", 40, plan="none@5,default")
+    assert [node.op_type for node in onnx.load(opened.tuned).graph.node] == ["EPContext"]
+    for size in (40, 5, 6, 1, 7, 4):
         opened.check(size)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from autofuse import api
-from autofuse.compiler.open_sizes.plans import OpenForm
+from autofuse.compiler.open_sizes.plans import OpenForm, RangedPlan
 from autofuse.compiler.plan_ladder import FoundPlan
 from autofuse.database.database import open_database
 from autofuse.errors import InputError, StrictMissError
@@ -38,8 +38,8 @@ def model(tmp_path: Path) -> Path:
 def tune(device: SyntheticDevice, space: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """`tune(**changes)`: tunes the model on the synthetic device; a library is a file with the time of a call."""
 
-    def written(self: RowModel, chosen: FoundPlan, output: Path) -> None:
-        tiled = self.tiled(chosen)
+    def written(self: RowModel, chosen: Sequence[RangedPlan], output: Path) -> None:
+        tiled = self.tiled(chosen[0].found)
         us = [tile.runs * device.cost(tile.bound.workload, {}) for tile in tiled.tiles]  # type: ignore[operator]
         output.write_text(json.dumps(sum(us)))
 
@@ -133,7 +133,7 @@ def test_a_plan_that_is_wrong_as_a_whole_is_a_recorded_failure(tune: Any, device
 def test_a_plan_whose_library_cannot_be_built_is_a_recorded_failure(
     tune: Any, device: SyntheticDevice, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(self: RowModel, chosen: FoundPlan, output: Path) -> None:
+    def broken(self: RowModel, chosen: Sequence[RangedPlan], output: Path) -> None:
         if output.stem == "best":
             raise ValueError("TVM: no loop here")
         output.write_text("1.0")

@@ -112,20 +112,20 @@ def assemble(graph: Graph, groups: Sequence[BoundKernel]) -> Assembly:
 def assemble_all(
     parts: Sequence[tuple[Graph, Sequence[BoundKernel]]],
     symbols: Symbols | None = None,
-    rows: OpenRows | OpenImages | None = None,
+    rows: Sequence[OpenRows | OpenImages] = (),
 ) -> Assembly:
     """One program a part, "main" and then "main1", "main2", ...; equal kernels and equal weights are shared.
 
-    `symbols`: names that kernels have already. `rows`: what stays open in the program, whose kernels take any size.
+    `symbols`: names that kernels have already. `rows`: what stays open in each program, whose kernels take any size.
     """
     from tvm import relax
 
     builder = relax.BlockBuilder()
-    functions, weights = _Functions(builder, symbols or Symbols()), _Weights(len(parts) > 1 or rows is not None)
+    functions, weights = _Functions(builder, symbols or Symbols()), _Weights(len(parts) > 1 or bool(rows))
     programs = []
     for number, (graph, groups) in enumerate(parts):
-        entry = f"main{number or ''}"
-        programs.append(_Program(graph, builder, functions, weights, rows).add(groups).finish(entry))
+        program = _Program(graph, builder, functions, weights, rows[number] if rows else None)
+        programs.append(program.add(groups).finish(f"main{number or ''}"))
     return Assembly(builder.get(), tuple(weights.arrays), tuple(programs))
 
 

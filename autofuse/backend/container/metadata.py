@@ -12,14 +12,18 @@ from functools import cache
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from autofuse.backend.container.open_spec import OpenSpec as OpenSpec
+from autofuse.backend.container.open_spec import part_text
+from autofuse.backend.container.parts_spec import Parts as Parts
+from autofuse.backend.container.parts_spec import PartSpec as PartSpec
+from autofuse.backend.container.parts_spec import ValueSpec as ValueSpec
 from autofuse.errors import InputError
 from autofuse.graph.model import Origin
-from autofuse.ort.session import numpy_name
 from autofuse.values.names import BFLOAT16, numpy_dtype
 
-FORMAT, FORMAT_OF_PARTS, FORMAT_OF_BODIES, FORMAT_OF_SIZES = 2, 3, 5, 7
-"""Of a library of our kernels alone, with a part of ONNX Runtime's, with segments in that part, with open sizes."""
-FORMATS = (FORMAT, FORMAT_OF_PARTS, FORMAT_OF_BODIES, FORMAT_OF_SIZES)
+FORMAT, FORMAT_OF_PARTS, FORMAT_OF_BODIES, FORMAT_OF_SIZES, FORMAT_OF_PLANS = 2, 3, 5, 7, 8
+"""Of a library of our kernels alone, with a part of ONNX Runtime's, with segments in that part, with open sizes, with
+several plans for parts of their range."""
+FORMATS = (FORMAT, FORMAT_OF_PARTS, FORMAT_OF_BODIES, FORMAT_OF_SIZES, FORMAT_OF_PLANS)
 DTYPES = frozenset(
     ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
 ) | {BFLOAT16}
@@ -28,7 +32,10 @@ MAX_RANK = 64
 """As many axes as numpy's arrays may have."""
 MAX_TENSOR_BYTES = 1 << 44
 MAX_THREADS = 1 << 12
+MOST_PLANS = 3
+"""Plans that a library of open sizes may have, each for a part of the range."""
 _EXACTLY = ConfigDict(extra="forbid", strict=True)
+_OF_SIZES = (FORMAT_OF_SIZES, FORMAT_OF_PLANS)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,62}")
 _SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 
@@ -92,7 +99,9 @@ def weight_looker(entry: str) -> str:
 class Program:
     """The model at one set of input shapes: `entry` is the function that computes it.
 
-    `opened`: set where it takes any of a range of sizes. `parallel`: a kernel may use several threads (older: unsaid).
+    `opened`: set where it takes any of a range of sizes. Then there may be several programs, each of another plan and
+    right at all sizes: a call goes to the first one whose `most` is not less than the product of its open sizes; the
+    last one has None. `parallel`: a kernel may use several threads (older: unsaid).
     `weights`: positions in `Metadata.weights`, in the order of the function's arguments after the inputs.
     `copied`: outputs (by position) that share their memory with an input, a weight or an earlier output.
     """
@@ -109,6 +118,7 @@ class Program:
     plan_tier: str = ""
     opened: OpenSpec | None = None
     parallel: bool = True
+    most: int | None = None
 
     @property
     def looker(self) -> str:
@@ -120,55 +130,9 @@ class Program:
         """The function that says whether code of open sizes takes such weights; see `weight_looker`."""
         return weight_looker(self.entry)
 
-
-@dataclass(frozen=True)
-class ValueSpec:
-    """An input or output of a model in parts: `type` as ONNX Runtime has it, such as "tensor(float)".
-
-    `shape`: sizes; a text or None for one that is open, None for a rank that is unknown and for what is no tensor.
-    """
-
-    __pydantic_config__ = _EXACTLY
-
-    name: str
-    type: str
-    shape: tuple[int | str | None, ...] | None = None
-
-    @property
-    def dtype(self) -> str:
-        """numpy's name of the elements; "" for what is no tensor of a type in `DTYPES`."""
-        return numpy_name(self.type)
-
-
-@dataclass(frozen=True)
-class PartSpec:
-    """One part of a model in parts: the `program` at that position, or else `model`, an ONNX file among the weights.
-
-    `inputs`, `outputs`: names of values, in the program's or the ONNX file's order.
-    """
-
-    __pydantic_config__ = _EXACTLY
-
-    program: int | None
-    model: int | None
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Parts:
-    """A model that our kernels and ONNX Runtime compute together: its parts, in the order in which they run.
-
-    `provider`: the execution provider of ONNX Runtime that runs what is ours inside of its parts, a library among the
-    weights; None where nothing is.
-    """
-
-    __pydantic_config__ = _EXACTLY
-
-    inputs: tuple[ValueSpec, ...]
-    outputs: tuple[ValueSpec, ...]
-    order: tuple[PartSpec, ...]
-    provider: int | None = None
+    def answers(self, values: Sequence[int]) -> bool:
+        """Whether calls of such open sizes go to this program, where they go to none before it."""
+        return self.most is None or math.prod(values) <= self.most
 
 
 @dataclass(frozen=True)
@@ -221,6 +185,30 @@ class Metadata:
         """Kernels that one call launches: of the first program, or of all segments."""
         return len(self.kernel_rows) if self.parts is None else sum(len(one.kernel_rows) for one in self.programs)
 
+    @property
+    def forms(self) -> tuple[Program, ...]:
+        """The programs that take inputs of different shapes: one of several plans for the same open sizes."""
+        return self.programs[:1] if self.programs and self.programs[0].opened is not None else self.programs
+
+    @property
+    def kernels_by_part(self) -> dict[str, int]:
+        """Kernels of each plan by the part of the range that it answers; empty where there is one plan."""
+        opened = self.programs[0].opened if self.programs else None
+        if opened is None or len(self.programs) < 2:
+            return {}
+        above, found = None, dict[str, int]()
+        for program in self.programs:
+            found[part_text(opened.names, above, program.most)] = len(program.kernel_rows)
+            above = program.most
+        return found
+
+    @property
+    def _format_of_sizes(self) -> int:
+        """The format of a library with open sizes; 0 without."""
+        if not any(program.opened for program in self.programs):
+            return 0
+        return FORMAT_OF_PLANS if len(self.programs) > 1 else FORMAT_OF_SIZES
+
     def to_json(self) -> str:
         """Text that `from_json` reads."""
         body = asdict(self)
@@ -232,9 +220,10 @@ class Metadata:
             del body["parts"]["provider"]
         else:
             found = FORMAT_OF_BODIES
-        for program in (one for one in body["programs"] if one["opened"] is None):
-            del program["opened"]
-        found = FORMAT_OF_SIZES if any(program.opened for program in self.programs) else found
+        for program in body["programs"]:
+            for name in [name for name in ("opened", "most") if program[name] is None]:
+                del program[name]
+        found = self._format_of_sizes or found
         return json.dumps({"format": found, **body}, sort_keys=True, separators=(",", ":"))
 
     @classmethod
@@ -257,7 +246,7 @@ class Metadata:
             problem = repr(error)[:200]
         else:
             problem = _nonsense(made)
-            if not problem and any(program.opened for program in made.programs) != (found == FORMAT_OF_SIZES):
+            if not problem and made._format_of_sizes != (found if found in _OF_SIZES else 0):
                 problem = f"format {found} and open sizes"
             if not problem:
                 return made
@@ -271,7 +260,7 @@ def _adapter() -> TypeAdapter[Metadata]:
 
 def _kind_of(found: int) -> int:
     """The format without open sizes, which a description does not show at its top."""
-    return FORMAT if found == FORMAT_OF_SIZES else found
+    return FORMAT if found in _OF_SIZES else found
 
 
 def _format_of(body: Mapping[str, Mapping[str, object]]) -> int:
@@ -368,10 +357,21 @@ def _program_problem(program: Program, made: Metadata) -> str:
 def _open_problem(program: Program, made: Metadata) -> str:
     """What is wrong with what a program says about open sizes."""
     if program.opened is None:
-        return ""
-    alone = len(made.programs) == 1 and made.parts is None
-    problem = program.opened.problem(program.inputs, program.outputs) if alone else "such a program must be alone"
+        return "" if program.most is None else "it has a part of a range, and no open sizes"
+    if made.parts is not None or any(other.opened != program.opened for other in made.programs):
+        problem = "other programs do not leave the same ones open"
+    else:
+        problem = program.opened.problem(program.inputs, program.outputs) or _ranges_problem(made.programs)
     return f"its open sizes: {problem}" if problem else ""
+
+
+def _ranges_problem(programs: Sequence[Program]) -> str:
+    """What is wrong with the parts of the range that programs answer; "" when nothing is."""
+    ends = [program.most for program in programs[:-1]]
+    known = [end for end in ends if end is not None]
+    if len(programs) > MOST_PLANS or programs[-1].most is not None or len(known) < len(ends):
+        return "the parts of the range are not one behind the other"
+    return "" if known == sorted(set(known)) else "the parts of the range are not one behind the other"
 
 
 def _tensor_problem(spec: TensorSpec) -> str:

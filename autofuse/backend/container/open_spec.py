@@ -140,22 +140,22 @@ class OpenSpec:
         """Where the first axis that says it stands for each size: the number of its input, and that axis."""
         return [(*axes[0], size) for axes, size in zip(self.said.values(), self.sizes, strict=True)]
 
-    def takes(self, specs: Sequence[Shaped], shapes: Sequence[tuple[int, ...]]) -> bool:
-        """Whether inputs of such shapes are taken; `refusal` says why not. It looks at no more than it must, since it
-        is part of the first call at a size."""
+    def taken(self, specs: Sequence[Shaped], shapes: Sequence[tuple[int, ...]]) -> list[int] | None:
+        """The sizes that inputs of such shapes have, where they are taken; `refusal` says why not. It looks at no more
+        than it must, since it is part of the first call at a size."""
         values = []
         for place, one, size in self._read:
             shape = shapes[place]
             if len(shape) <= one.axis:
-                return False
+                return None
             value = (shape[one.axis] - one.more) // one.factor
             if not size.low <= value <= size.high or value % size.step:
-                return False
+                return None
             values.append(value)
         for spec, axes, shape in zip(specs, self.inputs, shapes, strict=True):
             if shape != (_shape(spec.shape, axes, values) if axes else spec.shape):
-                return False
-        return True
+                return None
+        return values
 
     def values_in(self, shapes: Mapping[int, Sequence[int]]) -> list[int | None]:
         """Each size as shapes of inputs, by their number, say it; None where no shape does."""
@@ -236,6 +236,16 @@ class OpenSpec:
         if spec.shape[one.axis] != one.at(high) or one.at(low) < 0:
             return f"does not have {self.names[one.size]!r:.60} in axis {one.axis}"
         return ""
+
+
+def part_text(names: Sequence[str], above: int | None, most: int | None) -> str:
+    """A part of the range for people: "batch x tokens up to 64"; "" for all of it."""
+    if above is None and most is None:
+        return ""
+    what = " x ".join(names)
+    if above is None or most is None:
+        return f"{what} {f'up to {most}' if above is None else f'above {above}'}"
+    return f"{what} {above + 1} to {most}"
 
 
 def _shape(shape: tuple[int, ...], axes: Axes, values: Sequence[int]) -> tuple[int, ...]:

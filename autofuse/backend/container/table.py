@@ -30,8 +30,9 @@ def table_text(metadata: Metadata, offsets: Sequence[int], *, open_sizes: bool =
     SIZE... NAME` (`output` too), and for each program `program ENTRY INPUTS OUTPUTS WEIGHTS` before its inputs, outputs
     and `uses POSITION` a weight. Then, where sizes are open, `size LOW HIGH NAME` for each (`stepped LOW HIGH STEP
     NAME` where it has a step), `open PORT AXIS SIZE FACTOR MORE PER TIMES` for each extent that follows one (of inputs,
-    then outputs; see `AxisSpec`, TIMES -1 for none), and `cache INPUT` for one that is extended in place. Who does not
-    know these lines passes over them, and runs the program at the largest sizes. bfloat16 passes as uint16.
+    then outputs; see `AxisSpec`, TIMES -1 for none), `cache INPUT` for one that is extended in place, and `most
+    PRODUCT` where calls whose open sizes have a larger product go to a later program. Who does not know these lines
+    passes over them, and runs the program at the largest sizes, or the first one at all. bfloat16 passes as uint16.
     """
     lines = [
         f"autofuse {TABLE_FORMAT if metadata.parts is None else TABLE_OF_PARTS}",
@@ -62,6 +63,7 @@ def _open_lines(program: Program, opened: OpenSpec) -> list[str]:
             for one in extents
         ),
         *(f"cache {names.index(name)}" for name in opened.kept),
+        *([] if program.most is None else [f"most {program.most}"]),
     ]
 
 

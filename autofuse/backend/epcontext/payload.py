@@ -73,7 +73,7 @@ def _image(
 ) -> bytes:
     """The shared object: kernels, tables, and the runtime without threads and weights of its own."""
     description = describe(_NAME, title, metadata)
-    programs = [tables_of(*pair, offsets) for pair in zip(assembly.programs, metadata.programs, strict=True)]
+    programs = tables_of(assembly, metadata, offsets)
     texts = source.texts(description, programs)
     objects = write_objects(modules, folder, "--format ort", "compile without --format ort")
     texts["names.h"] += f"{objects.names}#define AF_WEIGHTS_ELSEWHERE\n"

@@ -68,7 +68,7 @@ def write_freestanding(
     _check_size(size_bytes)
     copies = ARCHIVE_COPIES if is_archive(output.name) else COPIES
     require_space(output, copies * size_bytes + LINKING_BYTES)
-    programs = [tables_of(*pair, offsets) for pair in zip(assembly.programs, metadata.programs, strict=True)]
+    programs = tables_of(assembly, metadata, offsets)
     header = source.header(description)
     with scratch_folder() as folder:
         objects = write_objects(modules, folder, "--format c", "compile without --format c")

@@ -70,7 +70,7 @@ def describe(name: str, title: str, metadata: Metadata) -> Description:
         mcpu=str(metadata.target["mcpu"]),
         cpu_features=metadata.cpu_features,
         threads=metadata.threads,
-        shapes=tuple(Shapes(program.inputs, program.outputs, program.opened) for program in metadata.programs),
+        shapes=tuple(Shapes(program.inputs, program.outputs, program.opened) for program in metadata.forms),
         format=FORMAT_OF_SIZES if any(program.opened for program in metadata.programs) else FORMAT,
     )
 

@@ -187,12 +187,23 @@ def _program_text(number: int, shapes: Shapes, tables: Tables, kernels: Mapping[
             ("uint32_t", "values", values),
             ("af_step", "steps", steps),
             ("af_copy", "copies", copies),
+            ("af_plan", "plans", _plan_lines(tables)),
             ("af_range", "ranges", _range_lines(shapes)),
             ("af_extent", "extents", _extent_lines(shapes, tables)),
             ("AF(tensor)", "caches", [_tensor(spec) for spec in shapes.kept]),
             ("uint64_t", "kept", [str(offset) for offset in tables.kept]),
         )
     )
+
+
+def _plan_lines(tables: Tables) -> list[str]:
+    """Which calls belong to each plan, and the largest product of the open sizes for which it runs."""
+    lines, step, copy = [], 0, 0
+    for plan in tables.plans:
+        most = "INT64_MAX" if plan.most is None else str(plan.most)
+        lines.append(f"{{{most}, {step}, {len(plan.steps)}, {copy}, {len(plan.copies)}}}")
+        step, copy = step + len(plan.steps), copy + len(plan.copies)
+    return lines
 
 
 def _range_lines(shapes: Shapes) -> list[str]:
@@ -229,9 +240,11 @@ def _extent_lines(shapes: Shapes, tables: Tables) -> list[str]:
 def _entry(number: int, shapes: Shapes, tables: Tables) -> str:
     counts = (
         len(shapes.given), len(shapes.outputs), len(tables.rows), tables.bound,
-        sum(len(arguments) for _, arguments in tables.steps), len(tables.steps), len(tables.copies),
+        sum(len(arguments) for _, arguments in tables.steps),
     )  # fmt: skip
-    names = (f"{name}{number}" for name in ("inputs", "outputs", "indexes", "rows", "values", "steps", "copies"))
+    names = (
+        f"{name}{number}" for name in ("inputs", "outputs", "indexes", "rows", "values", "steps", "copies", "plans")
+    )
     open_ones = (len(_ranges(shapes)), len(_extent_lines(shapes, tables)), len(shapes.kept))
     more = (f"{name}{number}" for name in ("ranges", "extents", "caches", "kept"))
     first = [*map(str, counts), *names, str(tables.arena_bytes)]

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autofuse.backend.compile.assemble import AssembledProgram
+from autofuse.backend.compile.assemble import AssembledProgram, Assembly, Step
 from autofuse.backend.container.container import ALIGNMENT, aligned
-from autofuse.backend.container.metadata import Program
+from autofuse.backend.container.metadata import Metadata, Program
 from autofuse.backend.container.open_spec import AxisSpec
 from autofuse.backend.freestanding.memory import Lifetime, placed
 from autofuse.values.names import numpy_dtype
@@ -32,50 +32,70 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Tables:
-    """One program. `rows`: those in inputs and outputs first, `bound` of them.
+class Calls:
+    """What a plan calls. `steps`: (kernel, positions of its arguments among the rows). `copies`: (output, where it
+    lies, offset there). `most`: see `Program`."""
 
-    `steps`: (kernel, positions of its arguments in `rows`). `copies`: (output, where it lies, offset there). `kept`:
-    where each cache that a session has between calls lies among the bytes of all.
+    steps: tuple[tuple[str, tuple[int, ...]], ...]
+    copies: tuple[tuple[int, str, int], ...]
+    most: int | None = None
+
+
+@dataclass(frozen=True)
+class Tables:
+    """One program, or several plans of one: then their results lie in the same memory, as only one of them runs.
+
+    `rows`: those in inputs and outputs first, `bound` of them. `plans`: the calls of each. `kept`: where each cache
+    that a session has between calls lies among the bytes of all.
     """
 
     rows: tuple[Row, ...]
     bound: int
-    steps: tuple[tuple[str, tuple[int, ...]], ...]
-    copies: tuple[tuple[int, str, int], ...]
+    plans: tuple[Calls, ...]
     arena_bytes: int
     kept: tuple[int, ...] = ()
     kept_bytes: int = 0
 
+    @property
+    def steps(self) -> list[tuple[str, tuple[int, ...]]]:
+        """The calls of all plans, one plan behind the other."""
+        return [step for plan in self.plans for step in plan.steps]
 
-def tables_of(program: AssembledProgram, described: Program, offsets: Sequence[int]) -> Tables:
-    """The tables of `program`; `offsets`: where each weight of the library starts (bytes)."""
-    made = _Places(program, described, offsets)
-    in_place = set(dict(described.opened.caches)) if described.opened else set()
-    rows: dict[Row, None] = {}
-    steps = []
-    for step in program.steps:
-        arguments = [
-            *map(made.row, step.inputs),
-            *(made.weight(place) for place in step.weights),
-            *(made.row(name) for name in step.outputs if name not in in_place),
-        ]
-        rows |= dict.fromkeys(arguments)
-        steps.append((step.symbol, arguments))
+    @property
+    def copies(self) -> list[tuple[int, str, int]]:
+        """The copies of all plans."""
+        return [copy for plan in self.plans for copy in plan.copies]
+
+
+def tables_of(assembly: Assembly, metadata: Metadata, offsets: Sequence[int]) -> list[Tables]:
+    """The tables of a library, one for each of the forms of its inputs; `offsets`: where each of its weights starts
+    (bytes)."""
+    both = [*zip(assembly.programs, metadata.programs, strict=True)]
+    apart = [both] if len(metadata.forms) < len(both) else [[pair] for pair in both]
+    return [_tables(pairs, offsets) for pairs in apart]
+
+
+def _tables(plans: Sequence[tuple[AssembledProgram, Program]], offsets: Sequence[int]) -> Tables:
+    """The tables of a program, or of all plans of one."""
+    made = [_Places(*pair, offsets) for pair in plans]
+    calls = [[(step.symbol, one.arguments(step)) for step in one.program.steps] for one in made]
+    rows = dict.fromkeys(row for steps in calls for _, arguments in steps for row in arguments)
     ordered = sorted(rows, key=lambda row: row.place not in (INPUT, OUTPUT))
     numbers = {row: number for number, row in enumerate(ordered)}
     return Tables(
         rows=tuple(ordered),
         bound=sum(row.place in (INPUT, OUTPUT) for row in ordered),
-        steps=tuple((symbol, tuple(numbers[row] for row in arguments)) for symbol, arguments in steps),
-        copies=tuple(
-            (place, *made.of(spec.name))
-            for place, spec in enumerate(described.outputs)
-            if made.of(spec.name) != (OUTPUT, place)
+        plans=tuple(
+            Calls(
+                tuple((symbol, tuple(numbers[row] for row in arguments)) for symbol, arguments in steps),
+                one.copies,
+                one.described.most,
+            )
+            for one, steps in zip(made, calls, strict=True)
         ),
-        arena_bytes=made.arena_bytes,
-        kept=made.kept,
-        kept_bytes=made.kept_bytes,
+        arena_bytes=max(one.arena_bytes for one in made),
+        kept=made[0].kept,
+        kept_bytes=made[0].kept_bytes,
     )
 
 
@@ -95,7 +115,8 @@ class _Places:
     """Where the tensors of a program lie."""
 
     def __init__(self, program: AssembledProgram, described: Program, offsets: Sequence[int]) -> None:
-        self._program = program
+        self.program, self.described = program, described
+        self._in_place = set(dict(described.opened.caches)) if described.opened else set()
         self._highs = [size.high for size in described.opened.sizes] if described.opened else []
         self._weights = [offsets[position] for position in program.weights]
         kept, self.kept_bytes = kept_offsets(described)
@@ -112,42 +133,53 @@ class _Places:
         inside, self.arena_bytes = placed(self._lifetimes())
         self._known |= {name: (ARENA, offset) for name, offset in inside.items()}
 
+    def arguments(self, step: Step) -> list[Row]:
+        """The tensors that a call is given, in their order."""
+        outputs = [self.row(name) for name in step.outputs if name not in self._in_place]
+        return [*map(self.row, step.inputs), *map(self.weight, step.weights), *outputs]
+
+    @property
+    def copies(self) -> tuple[tuple[int, str, int], ...]:
+        """Outputs that hold what lies elsewhere: their number, the place, the offset there."""
+        found = ((number, *self.of(spec.name)) for number, spec in enumerate(self.described.outputs))
+        return tuple((number, place, at) for number, place, at in found if (place, at) != (OUTPUT, number))
+
     def of(self, name: str) -> tuple[str, int]:
         """Place of a tensor, and its offset there."""
-        return self._known[self._program.storage[name]]
+        return self._known[self.program.storage[name]]
 
     def row(self, name: str) -> Row:
         """The tensor `name`. Of a constant that depends on the size there is all at any size."""
-        if name in self._program.constants:
-            return self.weight(self._program.constants[name])
+        if name in self.program.constants:
+            return self.weight(self.program.constants[name])
         place, offset = self.of(name)
-        stored = self._program.stored[name].stored_dtype
-        return Row(place, offset, self._shape(name), stored, self._program.axes.get(name, ()))
+        stored = self.program.stored[name].stored_dtype
+        return Row(place, offset, self._shape(name), stored, self.program.axes.get(name, ()))
 
     def weight(self, place: int) -> Row:
         """The weight at that place of the program's."""
-        value = self._program.weight_values[place]
+        value = self.program.weight_values[place]
         return Row(WEIGHTS, self._weights[place], value.physical_shape, value.stored_dtype)
 
     def _shape(self, name: str) -> tuple[int, ...]:
         """How a tensor is stored at the largest size."""
-        shape = list(self._program.stored[name].physical_shape)
-        if name in self._program.repeated:
+        shape = list(self.program.stored[name].physical_shape)
+        if name in self.program.repeated:
             shape.insert(0, 1)
-        for one in self._program.axes.get(name, ()):
+        for one in self.program.axes.get(name, ()):
             shape[one.axis] = one.at(self._highs)
         return tuple(shape)
 
     def _lifetimes(self) -> list[Lifetime]:
         """Of the results that lie in no input, output or weight: from the step that writes to the last that reads."""
         spans: dict[str, tuple[int, int]] = {}
-        for number, step in enumerate(self._program.steps):
+        for number, step in enumerate(self.program.steps):
             for name in (*step.inputs, *step.outputs):
-                root = self._program.storage[name]
+                root = self.program.storage[name]
                 if root not in self._known:
                     spans[root] = spans.get(root, (number, number))[0], number
         return [Lifetime(root, self._size_bytes(root), *span) for root, span in spans.items()]
 
     def _size_bytes(self, name: str) -> int:
         """Bytes of a tensor as it is stored."""
-        return math.prod(self._shape(name)) * np.dtype(self._program.stored[name].stored_dtype).itemsize
+        return math.prod(self._shape(name)) * np.dtype(self.program.stored[name].stored_dtype).itemsize

@@ -26,7 +26,12 @@ class Dispatch:
 
     @cached_property
     def exact(self) -> dict[Shapes, int]:
-        """Input shapes -> position of the program made for them. Shapes at other sizes that it takes may be added."""
+        """Input shapes -> position of the program made for them. Shapes at other sizes that it takes may be added.
+
+        None of several plans for an open size, which are all described at the largest: `of_open_size` knows them.
+        """
+        if self.programs[0].opened is not None and len(self.programs) > 1:
+            return {}
         return {tuple(spec.shape for spec in program.inputs): i for i, program in reversed([*enumerate(self.programs)])}
 
     def of_open_size(self, shapes: Shapes) -> int | None:
@@ -37,9 +42,10 @@ class Dispatch:
         program = self.programs[0]
         if program.opened is None:
             return None
-        if not program.opened.takes(program.inputs, shapes):
+        values = program.opened.taken(program.inputs, shapes)
+        if values is None:
             raise InputError(program.opened.refusal(program.inputs, shapes))
-        return 0
+        return next(number for number, one in enumerate(self.programs) if one.answers(values))
 
     def covering(self, shapes: Shapes) -> int:
         """The smallest program into which inputs of `shapes` fit when they are padded; InputError when none does."""

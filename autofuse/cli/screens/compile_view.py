@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
@@ -85,13 +85,17 @@ def _plans(report: CompileReport) -> list[dict[str, object]]:
     return [
         {
             "program": number,
-            "inputs": "; ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in plan.shapes.items()),
+            **({"calls": plan.part} if plan.part else {"inputs": _inputs(plan.shapes)}),
             "plan": plan.plan,
             "tier": plan.tier,
             "kernels": plan.kernels,
         }
         for number, plan in enumerate(report.plans)
     ]
+
+
+def _inputs(shapes: Mapping[str, tuple[int, ...]]) -> str:
+    return "; ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in shapes.items())
 
 
 def _facts(report: CompileReport) -> dict[str, object]:

@@ -15,7 +15,15 @@ from autofuse.values.arguments import format_duration, micros, size
 from autofuse.values.names import counted
 
 if TYPE_CHECKING:
-    from autofuse.api.results import AskedQuestions, ChoiceDecision, CompositionReport, PlanTime, SizeRatio, TuneResult
+    from autofuse.api.results import (
+        AskedQuestions,
+        ChoiceDecision,
+        CompositionReport,
+        PlanTime,
+        RangeChoice,
+        SizeRatio,
+        TuneResult,
+    )
 
 
 def tune_text(result: TuneResult) -> Group:
@@ -84,7 +92,10 @@ def _facts(result: TuneResult) -> Iterator[tuple[str, str]]:
 def _facts_of_tiles(result: TuneResult) -> Iterator[tuple[str, str]]:
     """What there is to say of a model with open sizes."""
     yield "searched", f"{counted(len(result.tiles), 'tile')} of {counted(result.kernels, 'kernel')}"
-    yield "chosen", f"plan {result.chosen}, {counted(result.kernels, 'kernel')}"
+    if result.ranges:
+        yield "chosen", "; ".join(_range(one) for one in result.ranges)
+    else:
+        yield "chosen", f"plan {result.chosen}, {counted(result.kernels, 'kernel')}"
     if result.decision is not None:
         yield "decided", _decision(result.decision)
     if result.raced:
@@ -93,6 +104,12 @@ def _facts_of_tiles(result: TuneResult) -> Iterator[tuple[str, str]]:
     if result.warning:
         yield "warning", result.warning
     yield "recorded", _recorded(result)
+
+
+def _range(one: RangeChoice) -> str:
+    """A plan for a part of the range: "tokens up to 5: 14 kernels, 1.20x (1.18-1.23) at 2"."""
+    ratios = (f", {each.ratio:.2f}x ({each.lo:.2f}-{each.hi:.2f}) at {each.size}" for each in one.raced)
+    return f"{one.part}: {counted(one.kernels, 'kernel')}{''.join(ratios)}"
 
 
 def _candidates(result: TuneResult) -> str:

@@ -11,6 +11,7 @@ from autofuse.cli.options import OutputFormat, Trust
 from autofuse.cli.screens.next_steps import after_library_check, after_new_key
 from autofuse.cli.screens.render import describe, show
 from autofuse.values.arguments import size
+from autofuse.values.names import counted
 
 if TYPE_CHECKING:
     from autofuse.api.results import CacheReport
@@ -70,8 +71,9 @@ def check(
     steps = {name: f" in steps of {step}" for name, step in found.steps.items()}
     ranges = found.sizes.items()
     open_sizes = ", ".join(f"{name} {low} to {high}{steps.get(name, '')}" for name, (low, high) in ranges)
-    more: dict[str, object] = {"open sizes": open_sizes, "caches": ", ".join(found.caches)}
-    hidden = ("sizes", "steps", "caches", "certificate")
+    plans = "; ".join(f"{part}: {counted(kernels, 'kernel')}" for part, kernels in found.plans.items())
+    more: dict[str, object] = {"open sizes": open_sizes, "plans": plans, "caches": ", ".join(found.caches)}
+    hidden = ("sizes", "steps", "plans", "caches", "certificate")
     facts = {name: value for name, value in vars(found).items() if name not in hidden}
     facts |= {"signer": found.signer or "nobody", "cpu_features": ", ".join(found.cpu_features)}
     facts = {"signed by whom you name" if name == "trusted" else name: value for name, value in facts.items()}

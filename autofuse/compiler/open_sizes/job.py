@@ -14,7 +14,7 @@ from autofuse.backend.compile.open_sizes.open_program import (
     OpenPart,
     OpenTile,
     build_open_library,
-    cover_text,
+    group_cover,
     group_kernel,
     several_at_most,
 )
@@ -24,9 +24,10 @@ from autofuse.compiler.context import Context
 from autofuse.compiler.formats import check_form, check_signed, with_files, writer
 from autofuse.compiler.job import LOOKING_UP, checked_plan, read_files
 from autofuse.compiler.open_sizes.groups import Grouped, behind_products, open_groups
-from autofuse.compiler.open_sizes.plans import OpenForm, find_open_plan
+from autofuse.compiler.open_sizes.plans import OpenForm, RangedPlan, find_open_plans
 from autofuse.compiler.open_sizes.reading import OpenModel, read_open
 from autofuse.compiler.open_sizes.tiles import (
+    ReportedPlan,
     emitted,
     open_report,
     require_own,
@@ -86,29 +87,35 @@ def compile_open(
         private_key(key)
     read = read_open(model, given, sizes, told)
     told(LOOKING_UP, 0, 1)
-    chosen = find_open_plan(context, form_of_rows(context, read), plan)
-    part, found = _tiled(context, read, chosen, paired(read.opened, caches or {}))
+    chosen = find_open_plans(context, form_of_rows(context, read), plan)
+    named, emission = paired(read.opened, caches or {}), Emission(context.environment.target)
+    tiled = [_tiled(context, read, one, named, emission) for one in chosen]
     write = writer(form, model, given, None)
     if output is not None:
-        target = context.environment.target
+        parts, target = [part for part, _ in tiled], context.environment.target
         build_open_library(
-            part, target, context.threads, output, key, progress, usable_threads(), write, user_objects(target)
+            parts, target, context.threads, output, key, progress, usable_threads(), write, user_objects(target)
         )  # fmt: skip
-    report = _report(context, model, output, part, chosen, found, time.monotonic() - started)
+    report = _report(context, model, output, [*zip(chosen, tiled, strict=True)], time.monotonic() - started)
     return with_files(report, form, output, write)
 
 
-def write_open(context: Context, read: OpenModel, chosen: FoundPlan, output: Path) -> None:
-    """Write the library of a plan, in the format `so`."""
-    part, _ = _tiled(context, read, chosen, {})
+def write_open(context: Context, read: OpenModel, chosen: Sequence[RangedPlan], output: Path) -> None:
+    """Write the library of a plan, or of one for each part of the range, in the format `so`."""
     target = context.environment.target
-    build_open_library(part, target, context.threads, output, jobs=usable_threads(), kept=user_objects(target))
+    emission = Emission(target)
+    parts = [_tiled(context, read, one, {}, emission)[0] for one in chosen]
+    build_open_library(parts, target, context.threads, output, jobs=usable_threads(), kept=user_objects(target))
 
 
 def form_of_rows(context: Context, read: OpenModel) -> OpenForm:
     """What plans are looked up for."""
-    sizes = (read.size,) if read.repeats is None else (read.repeats.size, read.size)
-    return OpenForm(read.opened.graph, read.sha256, sizes, partial(open_plan, context, read))
+    return OpenForm(read.opened.graph, read.sha256, _sizes(read.size, read.repeats), partial(open_plan, context, read))
+
+
+def _sizes(size: OpenSize, repeats: Repeats | None) -> tuple[OpenSize, ...]:
+    """The open sizes, that of the sequences before theirs."""
+    return (size,) if repeats is None else (repeats.size, size)
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,11 +163,15 @@ def open_plan(context: Context, read: OpenModel, chosen: FoundPlan) -> OpenPlan:
     return OpenPlan(opened, checked, tuple(bounds), repeats)
 
 
-def _tiled(context: Context, read: OpenModel, chosen: FoundPlan, caches: Caches) -> tuple[OpenPart, dict[str, Found]]:
-    """The program in tiles, each with the best schedule that is known, and these by workload key."""
+Tiled = tuple[OpenPart, dict[str, Found]]
+"""A program in tiles, each with the best schedule that is known, and these by workload key."""
+
+
+def _tiled(context: Context, read: OpenModel, ranged: RangedPlan, caches: Caches, emission: Emission) -> Tiled:
+    chosen = ranged.found
     planned = open_plan(context, read, chosen)
     caches = paired(planned.opened, caches)
-    opened, emission = planned.opened, Emission(context.environment.target)
+    opened = planned.opened
     ladder = Ladder(context.database, context.environment, emission, chosen.limits, chosen.pinned)
     wanted = [bound for _, bound in planned.tiles]
     found = ladder.find(wanted, context.policy.measured_only)
@@ -170,12 +181,13 @@ def _tiled(context: Context, read: OpenModel, chosen: FoundPlan, caches: Caches)
     emit = partial(emit, own=planned.repeats.own if planned.repeats else ())
 
     def with_kernel(group: OpenGroup) -> OpenGroup:
-        return replace(group, kernel=emit(group))
+        covered = replace(group, cover=group_cover(group, emission.target, context.threads))
+        return replace(covered, kernel=emit(covered))
 
     scheduled = [_scheduled(group, bound, tiles, found) for group, bound, tiles in planned.groups]
     groups = [emitted(group, with_kernel, partial(_simplest, ladder=ladder)) for group in scheduled]
-    checked = planned.chosen
-    return OpenPart(opened, read.size, tuple(groups), caches, checked.plan.key, checked.tier, planned.repeats), found
+    key, tier = planned.chosen.plan.key, planned.chosen.tier
+    return OpenPart(opened, read.size, tuple(groups), caches, key, tier, planned.repeats, ranged.most), found
 
 
 def _check_kernels(opened: OpenGraph, size: OpenSize, repeats: Repeats | None) -> None:
@@ -286,31 +298,30 @@ def _simplest(group: OpenGroup, ladder: Ladder) -> OpenGroup | None:
 
 
 def _report(
-    context: Context,
-    model: Path,
-    output: Path | None,
-    part: OpenPart,
-    chosen: FoundPlan,
-    found: Mapping[str, Found],
-    seconds: float,
+    context: Context, model: Path, output: Path | None, plans: Sequence[tuple[RangedPlan, Tiled]], seconds: float
 ) -> CompileReport:
-    target = context.environment.target
-    groups = [
-        _group(part, group, tile, found, cover_text(group, target, context.threads) if not number else "")
-        for group in part.groups
-        for number, tile in enumerate(group.tiles)
-    ]
-    graph = part.opened.at(part.size.high)
-    shapes = {name: graph.tensors[name].shape for name in graph.inputs if name not in part.opened.parts}
-    several = {name: tensor.shape for name, tensor in several_at_most(part, graph).items() if name in shapes}
-    firsts = [group.tiles[0] for group in part.groups if group.tiles]
-    sizes = [part.size] if part.repeats is None else [part.repeats.size, part.size]
-    return open_report(context, model, output, chosen, groups, firsts, shapes | several, sizes, seconds)
+    first, reports = plans[0][1][0], []
+    for number, (ranged, (part, found)) in enumerate(plans):
+        groups = [
+            _group(part, group, tile, found, number, "" if place else group.cover_text)
+            for group in part.groups
+            for place, tile in enumerate(group.tiles)
+        ]
+        firsts = [group.tiles[0] for group in part.groups if group.tiles]
+        reports.append(ReportedPlan(ranged, groups, firsts))
+    graph = first.opened.at(first.size.high)
+    shapes = {name: graph.tensors[name].shape for name in graph.inputs if name not in first.opened.parts}
+    several = {name: tensor.shape for name, tensor in several_at_most(first, graph).items() if name in shapes}
+    sizes = _sizes(first.size, first.repeats)
+    return open_report(context, model, output, reports, shapes | several, sizes, seconds)
 
 
-def _group(part: OpenPart, group: OpenGroup, tile: OpenTile, found: Mapping[str, Found], cover: str) -> GroupReport:
-    """The report of a tile; `cover`: which tiles its kernel takes for how many rows, said of the first one."""
+def _group(
+    part: OpenPart, group: OpenGroup, tile: OpenTile, found: Mapping[str, Found], plan: int, cover: str
+) -> GroupReport:
+    """The report of a tile; `cover`: which tiles its kernel takes for how many rows, said of the first one. `plan`: the
+    number of its plan."""
     graph = part.opened.graph
     operators = tuple(dict.fromkeys(graph.producers[name].name for name in group.bound.outputs))
     rows = f"tile of {tile.rows} row{'s' * (tile.rows > 1)}" if tile.rows and group.in_tiles else ""
-    return tile_report(tile, operators, "; ".join(text for text in (rows, cover) if text), found)
+    return tile_report(tile, operators, "; ".join(text for text in (rows, cover) if text), found, plan)

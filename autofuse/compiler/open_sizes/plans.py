@@ -1,24 +1,36 @@
-"""The plan of a model with open sizes: what `tune --sizes` chose for it, else what is known of fixed sizes, or the
-rule's."""
+"""The plans of a model with open sizes: what `tune --sizes` chose for it, else what is known of fixed sizes, or the
+rule's. Mostly a single one, at most three, each for a part of the range."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
+from autofuse.backend.container.metadata import MOST_PLANS
 from autofuse.compiler.context import Context
 from autofuse.compiler.plan_ladder import FoundPlan, known_plans, limited, missed, named_plan, usable
 from autofuse.compiler.report import HIT, NEAREST, RULE, STALE
 from autofuse.database.records import EXACT, Json, PlanChoice
-from autofuse.errors import AutofuseError, StrictMissError
+from autofuse.environment.named_plans import plans_of_ranges
+from autofuse.errors import AutofuseError, InputError, StrictMissError
 from autofuse.fusion.planner.baselines import plan_of_rows
 from autofuse.fusion.space import FusionSpace
 from autofuse.graph.key import graph_key, open_key
 from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.graph.model import Graph
 
-SIZES = "sizes"
-"""Name of the ranges among the details of a choice."""
+SIZES, PARTS = "sizes", "plans"
+"""Names of the ranges, and of the plans for parts of them, among the details of a choice."""
+
+
+@dataclass(frozen=True)
+class RangedPlan:
+    """A plan for a part of the range: calls whose open sizes have a product of at most `most`, where no plan before it
+    takes them; None: all others."""
+
+    found: FoundPlan
+    most: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,29 +64,51 @@ class OpenForm:
         return True
 
 
-def find_open_plan(context: Context, form: OpenForm, asked: str | None) -> FoundPlan:
-    """The plan that was `asked` for by name or file, else what a search over open sizes chose, else what is known of
+def find_open_plans(context: Context, form: OpenForm, asked: str | None) -> tuple[RangedPlan, ...]:
+    """The plans that were `asked` for by name or file, else what a search over open sizes chose, else what is known of
     fixed ones, else the rule's.
 
     StrictMissError when only what was measured here will do, and no search over these sizes has ended.
     """
+    found = _asked(context, form, asked) if asked and asked != "best" else _found(context, form)
+    limits = (replace(one, found=limited(context, form.key, one.found)) for one in found)
+    return within(tuple(limits), form.sizes)
+
+
+def within(plans: Sequence[RangedPlan], sizes: Sequence[OpenSize]) -> tuple[RangedPlan, ...]:
+    """Those of some plans that calls of these sizes may take."""
+    least, largest = prod(size.low for size in sizes), prod(size.high for size in sizes)
+    found = [one for one in plans if one.most is None or one.most >= least]
+    last = next(number for number, one in enumerate(found) if one.most is None or one.most >= largest)
+    return (*found[:last], replace(found[last], most=None))
+
+
+def _asked(context: Context, form: OpenForm, asked: str) -> list[RangedPlan]:
+    parts = plans_of_ranges(asked)
+    if len(parts) > MOST_PLANS:
+        raise InputError(f"--plan: got {len(parts)} plans, allowed: up to {MOST_PLANS}, each for a part of the range")
+    return [RangedPlan(named_plan(context, form.graph, name), most) for name, most in parts]
+
+
+def _found(context: Context, form: OpenForm) -> Sequence[RangedPlan]:
+    """See `find_open_plans`."""
     policy = context.policy
-    if asked and asked != "best":
-        return limited(context, form.key, named_plan(context, form.graph, asked))
-    found = next(_chosen(context, form), None)
-    if policy.measured_only and (found is None or (policy.require_complete and not found.complete)):
+    chosen: Sequence[RangedPlan] = next(_chosen(context, form), ())
+    if policy.measured_only and (not chosen or (policy.require_complete and not chosen[0].found.complete)):
         reason = "no search of plans over these sizes ended here"
-        if found is not None:
-            reason += f" with these ranges and the versions installed now ({found.source}, {found.tier})"
+        if chosen:
+            first = chosen[0].found
+            reason += f" with these ranges and the versions installed now ({first.source}, {first.tier})"
         raise StrictMissError(
             f"{form.graph.name}: {reason}: run `autofuse tune` with the same --sizes, or compile {policy.without}"
         )
-    if found is None:
-        known = known_plans(context, form.graph, form.sha256)
-        found = next((one for one in known if form.fits(one)), None)
+    if chosen:
+        return chosen
+    known = known_plans(context, form.graph, form.sha256)
+    found = next((one for one in known if form.fits(one)), None)
     if found is None and policy.on_miss not in ("none", "model"):
         found = rule_plan(context, form)
-    return limited(context, form.key, found or missed(context, form.graph))
+    return [RangedPlan(found or missed(context, form.graph))]
 
 
 def rule_plan(context: Context, form: OpenForm) -> FoundPlan:
@@ -83,7 +117,7 @@ def rule_plan(context: Context, form: OpenForm) -> FoundPlan:
     return FoundPlan(plan_of_rows(form.graph, space, target.l2_bytes), RULE, "default rule")
 
 
-def _chosen(context: Context, form: OpenForm) -> Iterator[FoundPlan]:
+def _chosen(context: Context, form: OpenForm) -> Iterator[list[RangedPlan]]:
     """What searches over these sizes chose, for these ranges before others."""
     base, setting = context.database, context.environment.setting
     keys = dict.fromkeys((form.key, *base.forms_of_model(setting, form.model_key)))
@@ -91,10 +125,30 @@ def _chosen(context: Context, form: OpenForm) -> Iterator[FoundPlan]:
         stored = base.best_plan(setting, key)
         if stored is None or stored.source != "chosen":
             continue
-        plan = usable(context, form.graph, stored.plan)
-        found = None if plan is None else FoundPlan(plan, NEAREST, "")
-        if found is not None and form.fits(found):
-            yield _rung(found, stored, key == form.key and stored.details.get(SIZES) == ranges_json(form.sizes))
+        same = key == form.key and stored.details.get(SIZES) == ranges_json(form.sizes)
+        for plans in (_parts(context, stored), [(None, stored.plan)]):
+            usable_ones = [(most, text and usable(context, form.graph, text)) for most, text in plans]
+            found = [RangedPlan(FoundPlan(plan, NEAREST, ""), most) for most, plan in usable_ones if plan]
+            if found and len(found) == len(plans) and all(form.fits(one.found) for one in found):
+                yield [replace(one, found=_rung(one.found, stored, same)) for one in found]
+                break
+
+
+def _parts(context: Context, stored: PlanChoice) -> list[tuple[int | None, str | None]]:
+    """The plans that a choice has for parts of the range, with their ends; none where it has one alone."""
+    parts = stored.details.get(PARTS)
+    if not isinstance(parts, list):
+        return []
+    found = []
+    for part in parts:
+        most, key = part if isinstance(part, list) and len(part) == 2 else (None, None)
+        found.append((most if isinstance(most, int) else None, context.database.plan(str(key))))
+    return found
+
+
+def parts_json(plans: Sequence[RangedPlan]) -> list[Json]:
+    """Plans for parts of a range, as they are kept: their ends, and their keys."""
+    return [[one.most, one.found.plan.key] for one in plans]
 
 
 def _rung(found: FoundPlan, stored: PlanChoice, same: bool) -> FoundPlan:

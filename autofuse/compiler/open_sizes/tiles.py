@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
 from autofuse.backend.compile.open_sizes.open_program import OpenTile
+from autofuse.backend.container.open_spec import part_text
 from autofuse.compiler.context import Context, Policy
-from autofuse.compiler.plan_ladder import FoundPlan
+from autofuse.compiler.open_sizes.plans import RangedPlan
 from autofuse.compiler.report import HIT, MEASURED_HERE, RULE, CompileReport, GroupReport, PlanReport
 from autofuse.compiler.schedule_ladder import Found, Ladder
 from autofuse.device.target import Target
@@ -88,47 +89,64 @@ def simplest_tile(tile: OpenTile, ladder: Ladder) -> OpenTile:
     return replace(tile, schedule=ladder.simplest(tile.bound.workload), tier=RULE, source="", us=None)
 
 
-def tile_report(tile: OpenTile, operators: tuple[str, ...], where: str, found: Mapping[str, Found]) -> GroupReport:
-    """What is said of a tile of a group; `where`: which tile it is, "" for a group that has one alone."""
+def tile_report(
+    tile: OpenTile, operators: tuple[str, ...], where: str, found: Mapping[str, Found], plan: int = 0
+) -> GroupReport:
+    """What is said of a tile of a group; `where`: which tile it is, "" for a group that has one alone. `plan`: the
+    number of its plan."""
     one = found.get(tile.bound.workload.key)
     taken = one if tile.tier != RULE else None
     return GroupReport(
         tile.bound.workload.label, operators, tile.tier, None if taken is None else taken.us,
-        json.dumps(dict(tile.schedule), sort_keys=True), "; ".join(text for text in (where, tile.source) if text), 0,
+        json.dumps(dict(tile.schedule), sort_keys=True), "; ".join(text for text in (where, tile.source) if text), plan,
         None if taken is None else taken.trusted,
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ReportedPlan:
+    """A plan of a library, what is said of its tiles, and the first tile of each of its kernels."""
+
+    ranged: RangedPlan
+    groups: Sequence[GroupReport]
+    firsts: Sequence[OpenTile]
 
 
 def open_report(
     context: Context,
     model: Path,
     output: Path | None,
-    chosen: FoundPlan,
-    groups: Sequence[GroupReport],
-    firsts: Sequence[OpenTile],
+    plans: Sequence[ReportedPlan],
     shapes: Mapping[str, tuple[int, ...]],
     sizes: Sequence[OpenSize],
     seconds: float,
 ) -> CompileReport:
-    """What is said of a library with open `sizes`; `firsts`: the first tile of each kernel, `shapes`: of its inputs at
-    the largest sizes."""
-    kernels, target = len(firsts), context.environment.target
-    plan = PlanReport(dict(shapes), chosen.source, chosen.tier, chosen.plan.key, kernels, chosen.trusted)
+    """What is said of a library with open `sizes`; `shapes`: of its inputs at the largest sizes."""
+    target, names = context.environment.target, [size.name for size in sizes]
+    told: list[PlanReport] = []
+    above: int | None = None
+    for one in plans:
+        found, part = one.ranged.found, part_text(names, above, one.ranged.most)
+        told.append(
+            PlanReport(dict(shapes), found.source, found.tier, found.plan.key, len(one.firsts), found.trusted, part)
+        )
+        above = one.ranged.most
+    groups, firsts = ([item for one in plans for item in getattr(one, name)] for name in ("groups", "firsts"))
     return CompileReport(
         model=file_title(model),
         library="" if output is None else str(output),
-        plan=plan.plan,
-        plan_tier=plan.tier,
-        plan_key=plan.plan_key,
+        plan=told[0].plan,
+        plan_tier=told[0].tier,
+        plan_key=told[0].plan_key,
         threads=context.threads,
         device=context.environment.profile.name,
-        kernels=kernels,
+        kernels=told[0].kernels,
         hits=sum(group.tier in MEASURED_HERE for group in groups),
         size_bytes=0 if output is None else output.stat().st_size,
         elapsed_s=seconds,
         groups=tuple(groups),
         weights_bytes=sum(model_bytes(tile.bound.workload) for tile in firsts),
         held_weights_bytes=sum(held_bytes(tile.bound.workload, tile.schedule, target) for tile in firsts),
-        plans=(plan,),
+        plans=tuple(told),
         sizes={size.name: (size.low, size.high) for size in sizes},
     )

@@ -65,7 +65,7 @@ class OrtModel:
             with scratch_folder() as folder:
                 payload = write_payload(modules, assembly, metadata, folder / "payload", title=file_title(self.model))
                 context = _context(payload, output, metadata)
-            programs = enumerate(metadata.programs)
+            programs = enumerate(metadata.forms)
             nodes = [context_node(number, program, context, number == 0) for number, program in programs]
             _write(self._composed(nodes, metadata.programs), output)
         self.sha256 = payload.sha256

@@ -110,6 +110,7 @@ def open_kernel(
     picked: Picked | None = None,
     threads: int = 1,
     repeated: Collection[int] = (),
+    cover: RowCover | None = None,
 ) -> Kernel:
     """The kernel of a workload over any number of rows; over the `picked` ones, by one tile of so many, if given; by
     one tile of all that there is, if that has 0 rows.
@@ -118,7 +119,7 @@ def open_kernel(
     index in each tile's workload, that have the open size; the others are the same for all rows. Packed constants are
     those of the first tile, then those of the second, and so on: `pack` is given the constants of one row. `threads`:
     for which the tiles are cut; every number of threads computes the same. `repeated`: inputs and outputs of which each
-    sequence has its own.
+    sequence has its own. `cover`: which tiles it takes, where whoever builds it knows.
 
     InputError when a tile cannot be emitted, or an open axis is not where rows lie behind one another.
     """
@@ -134,7 +135,7 @@ def open_kernel(
         if joined and given.repeats is not None:
             count, given = builder.bind(count * given.repeats), Arguments(given.one)
         with given.each() as arguments:
-            _Rows(tiles, rows, target, threads, arguments, constants).emit(count, picked)
+            _Rows(tiles, rows, target, threads, arguments, constants).emit(count, picked, cover)
 
     return open_function(tiles[0].workload, rows, emit, repeated=repeated)
 
@@ -145,9 +146,13 @@ def are_joined(rows: Collection[int], repeated: Collection[int], picked: Picked 
     return picked is None and set(rows) == set(repeated)
 
 
-def row_cover(tiles: Sequence[Tile], target: Target, threads: int) -> tuple[Cover, list[ProductTile] | None]:
-    """Which tiles compute so many rows, of a kernel over any number of them; and what these are as those of a product
-    whose panels each meet all rows, where they are."""
+RowCover = tuple[Cover, list[ProductTile] | None]
+"""Which tiles compute so many rows, of a kernel over any number of them; and what these are as those of a product whose
+panels each meet all rows, where they are."""
+
+
+def row_cover(tiles: Sequence[Tile], target: Target, threads: int) -> RowCover:
+    """The tiles that a kernel takes."""
     products = product_tiles([(tile.rows, tile.workload, tile.schedule) for tile in tiles], target, threads)
     lengths = [tile.rows for tile in products or tiles]
     times = {tile.rows: tile.us for tile in tiles if tile.us is not None}
@@ -172,12 +177,12 @@ class _Rows:
         self.tiles, self.rows, self.target, self.threads = tiles, rows, target, threads
         self.arguments, self.constants = arguments, constants
 
-    def emit(self, count: Expr, picked: Picked | None) -> None:
+    def emit(self, count: Expr, picked: Picked | None, known: RowCover | None) -> None:
         """All of `count` rows, or the `picked` ones."""
         if picked is not None or not self.tiles[0].rows:
             self._body(0, self.tiles[0], count - picked.rows if picked is not None and picked.last else 0)
             return
-        cover, products = row_cover(self.tiles, self.target, self.threads)
+        cover, products = known or row_cover(self.tiles, self.target, self.threads)
         if products is not None:
             emit_product(products, cover, self.target, self.threads, count, self._arrays, self._declare)
             return

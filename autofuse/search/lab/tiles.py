@@ -46,6 +46,12 @@ class WeightedTile:
     first: str = ""
 
 
+def on_average(counts: Sequence[float], shares: Iterable[float]) -> float:
+    """How often a call runs a tile on the average. `counts`: at each of the sizes that happen; `shares`: the part of
+    all calls that has it."""
+    return sum(share * count for share, count in zip(shares, counts, strict=True))
+
+
 @dataclass
 class TileSearch:
     """Searches schedules of tiles. `run_id`: of the run that measures; `folder`: for what ONNX Runtime computes;

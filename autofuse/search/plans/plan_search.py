@@ -255,6 +255,12 @@ class PlanSearch:
         if plan.key not in self.seen:
             found.setdefault(plan.key, Flip(answers, plan, SEVERAL))
 
+    def several(self, answers: Answers) -> Flip | None:
+        """These answers together; None where their plan was tried."""
+        found: dict[str, Flip] = {}
+        self._add(found, answers)
+        return next(iter(found.values()), None)
+
     def promised_us(self, answers: Answers) -> float:
         """What single flips say that these answers save together."""
         return sum(self.gains.get(answer, 0.0) for answer in answers.items())

@@ -48,11 +48,11 @@ MODELS: dict[str, tuple[Callable[[Path], Path], str, int]] = {
 class Opened:
     """A model, its free-standing library, and ONNX Runtime."""
 
-    def __init__(self, model: Path, name: str, high: int) -> None:
+    def __init__(self, model: Path, name: str, high: int, path: Path | None = None, **more: Any) -> None:
         self.model, self.name, self.high = model, name, high
-        self.path = model.with_name("libnet.so")
+        self.path = path or model.with_name("libnet.so")
         database = str(model.with_suffix(".db"))
-        autofuse.compile(model, self.path, database=database, threads=2, sizes={name: (1, high)}, format="c")
+        autofuse.compile(model, self.path, database=database, threads=2, sizes={name: (1, high)}, format="c", **more)
         self.native = OpenNative(self.path)
         self._theirs = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
 
@@ -96,6 +96,17 @@ def test_inputs_and_outputs_have_the_size_of_now(opened: Opened) -> None:
             assert session.size(opened.name) == size
             assert [one[1:] for one in session.now("input")] == [(a.shape, a.nbytes) for a in opened.inputs(size)]
             assert [one[1:] for one in session.now("output")] == [(a.shape, a.nbytes) for a in opened.wanted(size)]
+
+
+def test_a_session_goes_from_plan_to_plan(tmp_path: Path) -> None:
+    """The tables of all plans are one, with the calls of each."""
+    model = write(tmp_path / "rows.onnx", PERCEPTRON, PERCEPTRON_WEIGHTS)
+    opened = Opened(model, "batch", 40, plan="none@5,always@20,default")
+    with OpenSession(opened.native, 2) as session:
+        for size in (40, 5, 6, 1, 20, 21, 5, 40):
+            opened.check(session, size, 4 * (size % 2))
+    single = Opened(model, "batch", 40, path=tmp_path / "libsingle.so", plan="none")
+    assert opened.path.stat().st_size < 2 * single.path.stat().st_size
 
 
 def test_two_sizes_are_set_one_by_one(tmp_path: Path) -> None:

@@ -89,6 +89,7 @@ static int begin_program(af_model *model, const char *text) {
   p->output = calloc(p->outputs + 1, sizeof *p->output);
   p->uses = calloc(p->weights + 1, sizeof *p->uses);
   for (int i = 0; i < p->inputs; i++) p->input[i].tensor.shape = p->input[i].shape;
+  p->most = INT64_MAX;
   return p->input && p->output && p->uses ? 0 : -1;
 }
 
@@ -155,6 +156,7 @@ static int read_line(af_model *model, const char *word, const char *rest, int *s
   if (!strcmp(word, "stepped")) return p ? read_size(p, rest, 1) : -1;
   if (!strcmp(word, "open")) return p && is_whole(model, seen) ? read_extent(p, rest) : -1;
   if (!strcmp(word, "cache")) return p ? read_cache(p, rest) : -1;
+  if (!strcmp(word, "most")) return p ? read_most(p, rest) : -1;
   if (!strcmp(word, "uses")) {
     int position;
     if (!p || seen[3] >= p->weights || sscanf(rest, "%d", &position) != 1) return -1;

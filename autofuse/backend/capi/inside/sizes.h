@@ -23,6 +23,7 @@ typedef struct {
   int64_t factor, more, per;
 } af_extent;
 
+/* `most`: of several programs for the same open sizes, a call goes to the first whose product of them is no more. */
 typedef struct {
   char entry[64];
   int inputs, outputs, weights;
@@ -32,6 +33,7 @@ typedef struct {
   af_size *size;
   af_extent *extent;
   int *cache;
+  int64_t most;
   TVMFFIObjectHandle function;
 } af_program;
 
@@ -87,6 +89,21 @@ static int read_cache(af_program *p, const char *text) {
   if ((kept = one_more((void **)&p->cache, p->caches, sizeof *kept)) == NULL) return -1;
   *kept = input;
   return p->caches++, 0;
+}
+
+static int read_most(af_program *p, const char *text) {
+  long long most;
+  if (sscanf(text, "%lld", &most) != 1 || most < 0) return -1;
+  p->most = most;
+  return 0;
+}
+
+/* Whether a call of such open sizes goes to a program, where it goes to none before it. */
+static int answers(const af_program *p, const int64_t *sizes) {
+  int64_t product = 1;
+  for (int i = 0; i < p->sizes; i++)
+    if (__builtin_mul_overflow(product, sizes[i], &product)) product = INT64_MAX;
+  return !p->sizes || product <= p->most;
 }
 
 static const af_extent *extent_of(const af_program *p, int port, int axis) {

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from autofuse.backend.compile.assemble import BoundKernel, assemble_all, image_axes
+from autofuse.backend.compile.assemble import AssembledProgram, BoundKernel, assemble_all, image_axes
 from autofuse.backend.compile.function import NOTHING_KEPT, Kept
-from autofuse.backend.compile.open_sizes.open_program import OpenTile
+from autofuse.backend.compile.open_sizes.open_program import OpenTile, require_alike
 from autofuse.backend.compile.realise import (
     Progress,
     Write,
@@ -18,7 +18,7 @@ from autofuse.backend.compile.realise import (
     write_assembled,
 )
 from autofuse.backend.compile.symbols import Symbols
-from autofuse.backend.container.metadata import KernelRow
+from autofuse.backend.container.metadata import KernelRow, Program
 from autofuse.backend.container.open_spec import OpenSpec, SizeSpec
 from autofuse.device.target import Target
 from autofuse.graph.transform.open_sizes.images.grid_graph import GridGraph
@@ -52,16 +52,18 @@ class BuiltGroup:
 
 @dataclass(frozen=True, eq=False)
 class GridPart:
-    """The program to build: a lowered graph whose sizes are open, and its groups in an order in which they run."""
+    """The program to build: a lowered graph whose sizes are open, and its groups in an order in which they run.
+    `most`: the largest product of the open sizes that it is for; None: any."""
 
     opened: GridGraph
     groups: tuple[BuiltGroup, ...]
     plan_key: str = ""
     plan_tier: str = ""
+    most: int | None = None
 
 
 def build_grid_library(
-    part: GridPart,
+    parts: Sequence[GridPart],
     target: Target,
     threads: int,
     output: Path,
@@ -71,20 +73,26 @@ def build_grid_library(
     write: Write | None = None,
     kept: Kept = NOTHING_KEPT,
 ) -> None:
-    """Write the library of `part`, signed with `key`. `jobs`, `write` and `kept`: see `build_programs`.
+    """Write the library of `parts`, plans of one model, signed with `key`. `jobs`, `write` and `kept`: see
+    `build_programs`.
 
     DeviceError when the file cannot be linked or written.
     """
-    opened = part.opened
-    kernels: list[BoundKernel] = [(group.bound, group.kernel) for group in part.groups]
-    assembly = assemble_all([(opened.graph, kernels)], Symbols(), OpenImages(opened.sizes, opened.axes))
-    assembled = assembly.programs[0]
-    rows = [_row(symbol, part.groups[position]) for position, symbol in assembled.symbols]
-    program = describe_program(opened.at(opened.high), assembled, rows, part.plan_key, part.plan_tier)
-    described = describe_library([replace(program, opened=_spec(opened))], assembly, target, threads)
-    described = replace(described, origin=opened.graph.origin)
+    kernels: list[list[BoundKernel]] = [[(group.bound, group.kernel) for group in part.groups] for part in parts]
+    graphs = [part.opened.graph for part in parts]
+    given = [OpenImages(part.opened.sizes, part.opened.axes) for part in parts]
+    assembly = assemble_all([*zip(graphs, kernels, strict=True)], Symbols(), given)
+    programs = [_described(*both) for both in zip(parts, assembly.programs, strict=True)]
+    require_alike(programs)
+    described = replace(describe_library(programs, assembly, target, threads), origin=graphs[0].origin)
     write_assembled(assembly, described, target, output, key, progress or silent, jobs, write, kept)
     kept.bound()
+
+
+def _described(part: GridPart, assembled: AssembledProgram) -> Program:
+    rows = [_row(symbol, part.groups[position]) for position, symbol in assembled.symbols]
+    program = describe_program(part.opened.at(part.opened.high), assembled, rows, part.plan_key, part.plan_tier)
+    return replace(program, opened=_spec(part.opened), most=part.most)
 
 
 def built_kernel(opened: GridGraph, group: BuiltGroup, emission: Emission, threads: int = 1) -> Kernel | None:

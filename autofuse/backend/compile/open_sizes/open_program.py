@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.backend.compile.assemble import BoundKernel, assemble_all
+from autofuse.backend.compile.assemble import AssembledProgram, BoundKernel, assemble_all
 from autofuse.backend.compile.function import NOTHING_KEPT, Kept
 from autofuse.backend.compile.realise import (
     Progress,
@@ -21,9 +21,10 @@ from autofuse.backend.compile.realise import (
     write_assembled,
 )
 from autofuse.backend.compile.symbols import Symbols
-from autofuse.backend.container.metadata import KernelRow
+from autofuse.backend.container.metadata import KernelRow, Program
 from autofuse.backend.container.open_spec import AxisSpec, OpenSpec, SizeSpec
 from autofuse.device.target import Target
+from autofuse.errors import PlanError
 from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.graph.model import Graph, Tensor
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis, OpenGraph
@@ -35,7 +36,7 @@ from autofuse.kernels.emission import Emission
 from autofuse.kernels.open_sizes.open_attention import attention_kernel
 from autofuse.kernels.open_sizes.open_cache import append_kernel, cache_kernel, shift_kernel
 from autofuse.kernels.open_sizes.open_reduction import reduction_kernel
-from autofuse.kernels.open_sizes.open_rows import Tile, open_kernel, row_cover
+from autofuse.kernels.open_sizes.open_rows import RowCover, Tile, open_kernel, row_cover
 from autofuse.kernels.open_sizes.open_sum import sum_kernel
 from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import BoundWorkload
@@ -62,12 +63,19 @@ class OpenGroup(GroupKind):
     `tiles`: the most rows first, the last with one; a single one of 0 rows where no tensor of the group has the open
     size; none for a group that is a view. An `attention`, a reduction over all rows (`reduces`), an operator that
     `appends` rows to a cache, and a `shift` of rows have one of all rows, an operator with `picked` rows one of so
-    many. `kernel`: as `group_kernel` emits it, once all tiles have a schedule; None for a view.
+    many. `cover`: which of several tiles its kernel takes, as `group_cover` says, and `kernel`: as `group_kernel` emits
+    it, once all tiles have a schedule; None for a view.
     """
 
     bound: BoundWorkload
     tiles: tuple[OpenTile, ...]
     kernel: Kernel | None = None
+    cover: RowCover | None = None
+
+    @property
+    def cover_text(self) -> str:
+        """Which tiles its kernel takes for how many rows; "" where it has no such choice."""
+        return "" if self.cover is None else self.cover[0].text
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +83,7 @@ class OpenPart:
     """The program to build: a lowered graph whose `size` stays open, and its groups in an order in which they run.
 
     `caches`: outputs that are updated in place, each with the input that it extends. `repeats`: where a second size
-    says how many sequences there are.
+    says how many sequences there are. `most`: the largest product of the open sizes that it is for; None: any.
     """
 
     opened: OpenGraph
@@ -85,10 +93,11 @@ class OpenPart:
     plan_key: str = ""
     plan_tier: str = ""
     repeats: Repeats | None = None
+    most: int | None = None
 
 
 def build_open_library(
-    part: OpenPart,
+    parts: Sequence[OpenPart],
     target: Target,
     threads: int,
     output: Path,
@@ -98,28 +107,49 @@ def build_open_library(
     write: Write | None = None,
     kept: Kept = NOTHING_KEPT,
 ) -> None:
-    """Write the library of `part`, signed with `key`. `jobs`, `write` and `kept`: see `build_programs`.
+    """Write the library of `parts`, plans of one model, signed with `key`. Kernels and weights that are equal in
+    several are there once. `jobs`, `write` and `kept`: see `build_programs`.
 
     DeviceError when the file cannot be linked or written.
     """
-    kernels: list[BoundKernel] = [(group.bound, group.kernel) for group in part.groups]
-    graph = replace(part.opened.graph, outputs=_returned(part))
+    graphs = [replace(part.opened.graph, outputs=_returned(part)) for part in parts]
+    kernels: list[list[BoundKernel]] = [[(group.bound, group.kernel) for group in part.groups] for part in parts]
+    given = [_rows_given(part, graph) for part, graph in zip(parts, graphs, strict=True)]
+    assembly = assemble_all([*zip(graphs, kernels, strict=True)], Symbols(), given)
+    programs = [_described(*both) for both in zip(parts, assembly.programs, strict=True)]
+    require_alike(programs)
+    described = replace(describe_library(programs, assembly, target, threads), origin=graphs[0].origin)
+    write_assembled(assembly, described, target, output, key, progress or silent, jobs, write, kept)
+    kept.bound()
+
+
+def require_alike(programs: Sequence[Program]) -> None:
+    """PlanError for plans of one model that leave it with other inputs and outputs, so that none can stand in for
+    another."""
+    seen = {
+        (program.opened, tuple((spec.name, spec.shape, spec.dtype) for spec in (*program.inputs, *program.outputs)))
+        for program in programs
+    }
+    if len(seen) > 1:
+        raise PlanError("the plans for parts of the range differ in the model's inputs and outputs: take one of them")
+
+
+def _rows_given(part: OpenPart, graph: Graph) -> OpenRows:
+    """What stays open in a program."""
     stored = {name: place for name in graph.tensors if (place := _place(part, name)) is not None}
     read = [where.more for where in _places(part, _given(part)) if where is not None and where.factor == 1]
-    rows_given = OpenRows(part.size, stored, part.opened.parts, part.caches, min(read, default=0), part.repeats)
-    assembly = assemble_all([(graph, kernels)], Symbols(), rows_given)
-    assembled = assembly.programs[0]
-    rows = [_row(symbol, part.groups[position], target, threads) for position, symbol in assembled.symbols]
+    return OpenRows(part.size, stored, part.opened.parts, part.caches, min(read, default=0), part.repeats)
+
+
+def _described(part: OpenPart, assembled: AssembledProgram) -> Program:
+    rows = [_row(symbol, part.groups[position]) for position, symbol in assembled.symbols]
     whole = part.opened.at(part.size.high)
     wide = {given: replace(whole.tensors[name], name=given) for name, given in part.caches.items()}
     whole = replace(whole, tensors={**whole.tensors, **wide})
     tensors = {**whole.tensors, **several_at_most(part, whole)}
     largest = replace(whole, inputs=_given(part), outputs=_returned(part), tensors=tensors)
     program = describe_program(largest, assembled, rows, part.plan_key, part.plan_tier)
-    made = describe_library([replace(program, opened=_spec(part))], assembly, target, threads)
-    described = replace(made, origin=graph.origin)
-    write_assembled(assembly, described, target, output, key, progress or silent, jobs, write, kept)
-    kept.bound()
+    return replace(program, opened=_spec(part), most=part.most)
 
 
 def several_at_most(part: OpenPart, whole: Graph) -> dict[str, Tensor]:
@@ -169,21 +199,21 @@ def group_kernel(
         return reduction_kernel(group.tiles[0].bound.workload, rows, emission.target, repeated)
     if group.sums:
         return sum_kernel(group.tiles[0].bound.workload, rows, emission.target, repeated)
-    kernel = open_kernel(kernel_tiles(group), rows, emission.target, group.picked, threads, repeated)
+    tiles = _kernel_tiles(group)
+    kernel = open_kernel(tiles, rows, emission.target, group.picked, threads, repeated, group.cover)
     return Kernel(kernel.function, _packing(opened, group, kernel.pack))
 
 
-def kernel_tiles(group: OpenGroup) -> list[Tile]:
+def _kernel_tiles(group: OpenGroup) -> list[Tile]:
     """The tiles of a group as its kernel is made of them."""
     return [Tile(tile.rows, tile.bound.workload, tile.schedule, tile.us) for tile in group.tiles]
 
 
-def cover_text(group: OpenGroup, target: Target, threads: int) -> str:
-    """Which tiles the kernel of a group takes for how many rows; "" where it has no such choice."""
+def group_cover(group: OpenGroup, target: Target, threads: int) -> RowCover | None:
+    """Which tiles the kernel of a group takes for how many rows; None where it has no such choice."""
     if not group.in_tiles or group.picked is not None or len(group.tiles) < 2:
-        return ""
-    cover, _ = row_cover(kernel_tiles(group), target, threads)
-    return cover.text
+        return None
+    return row_cover(_kernel_tiles(group), target, threads)
 
 
 def _stored(opened: OpenGraph, name: str) -> OpenAxis | None:
@@ -208,8 +238,8 @@ def _rows_of(opened: OpenGraph, name: str, array: NDArray[np.generic], rows: int
     return array if where is None else np.take(array, range(where.factor * rows), where.axis)
 
 
-def _row(symbol: str, group: OpenGroup, target: Target, threads: int) -> KernelRow:
-    first, cover = group.tiles[0], cover_text(group, target, threads)
+def _row(symbol: str, group: OpenGroup) -> KernelRow:
+    first, cover = group.tiles[0], group.cover_text
     workload = first.bound.workload
     if not cover and first.rows and group.in_tiles:
         cover = f"a tile of {first.rows} row{'s' * (first.rows > 1)}"

@@ -58,6 +58,7 @@ int AF(create)(AF(session) **made, int shapes, int threads) {
   pthread_mutex_init(&session->pool.lock, NULL);
   pthread_cond_init(&session->pool.wake, NULL);
   session->program = &AF(network).program[shapes];
+  session->plan = session->program->plan;
   int code = fill(session, threads);
   if (code) AF(destroy)(session);
   else *made = session;
@@ -121,7 +122,7 @@ static int take(AF(session) *session, const void *const *inputs, void *const *ou
 static int compute(AF(session) *session) {
   const af_program *p = session->program;
   af_thread *before = af_current;
-  const af_step *step = p->step, *end = p->step + p->steps;
+  const af_step *first = p->step + session->plan->step, *step = first, *end = first + session->plan->steps;
   atomic_store(&session->pool.no_memory, 0);
   session->pool.text[0] = 0;
   af_current = session->pool.thread;
@@ -135,13 +136,14 @@ static int compute(AF(session) *session) {
   for (int i = 0; i < session->pool.threads; i++) /* a kernel that fails may not give back what it took */
     for (int k = 0; k < MOST_BLOCKS; k++) session->pool.thread[i].blocks[k].used = 0;
   if (atomic_load(&session->pool.no_memory)) return af_fail(AF(NO_MEMORY), "out of memory for a kernel's workspace");
-  return af_fail(AF(KERNEL_FAILED), "kernel %d failed: %s", (int)(step - p->step), session->pool.text);
+  return af_fail(AF(KERNEL_FAILED), "kernel %d failed: %s", (int)(step - first), session->pool.text);
 }
 
 /* Outputs that are something else's memory, then those that were given unaligned. */
 static void give(AF(session) *session, void *const *outputs, void **found) {
   const af_program *p = session->program;
-  for (const af_copy *copy = p->copy; copy < p->copy + p->copies; copy++) {
+  const af_copy *copy = p->copy + session->plan->copy, *end = copy + session->plan->copies;
+  for (; copy < end; copy++) {
     const void *source = copy->place == AF_WEIGHTS  ? (const void *)(AF(weights) + copy->offset)
                          : copy->place == AF_OUTPUT ? found[p->inputs + copy->offset]
                                                     : found[copy->offset];

@@ -54,6 +54,13 @@ typedef struct {
   uint64_t offset;
 } af_copy;
 
+/* The calls and copies of a plan, from `step` and `copy` on. Of several plans of a program, that one runs which is the first
+   whose `most` is not less than the product of the open sizes. */
+typedef struct {
+  int64_t most;
+  uint32_t step, steps, copy, copies;
+} af_plan;
+
 /* The values of an input that indexes a table lie in -rows ... rows - 1; `rows` 0: it indexes none. */
 typedef struct {
   int64_t rows;
@@ -79,13 +86,14 @@ typedef struct {
 /* The model at one set of input shapes, or at any of its open sizes. The first `bound` rows lie in inputs and outputs.
    `cache`: what a session keeps between calls, each at its `kept` place among `kept_bytes`. */
 typedef struct {
-  uint32_t inputs, outputs, rows, bound, values, steps, copies;
+  uint32_t inputs, outputs, rows, bound, values;
   const AF(tensor) *input, *output;
   const af_index *index;
   const af_row *row;
   const uint32_t *value;
   const af_step *step;
   const af_copy *copy;
+  const af_plan *plan;
   uint64_t arena_bytes;
   uint32_t ranges, extents, caches;
   const af_range *range;

@@ -10,6 +10,7 @@ struct AF(session) {
   af_pool pool;
   atomic_flag busy;
   const af_program *program;
+  const af_plan *plan; /* the one of the program that runs at the session's sizes */
   af_tensor *tensors;
   af_value *values;
   unsigned char *arena, *kept;

@@ -79,9 +79,20 @@ static int follows(const af_extent *extent, uint32_t number) {
   return extent->size == number || extent->times == (int32_t)number;
 }
 
+/* The last plan takes all sizes. */
+static const af_plan *plan_at(const AF(session) *session) {
+  const af_plan *plan = session->program->plan;
+  int64_t product = 1;
+  for (uint32_t i = 0; i < session->program->ranges; i++)
+    if (__builtin_mul_overflow(product, session->size[i], &product)) product = INT64_MAX;
+  while (product > plan->most) plan++;
+  return plan;
+}
+
 void af_resize(AF(session) *session, uint32_t number, int64_t size) {
   const af_program *p = session->program;
   session->size[number] = size;
+  session->plan = plan_at(session);
   for (uint32_t i = 0; i < p->extents; i++) {
     const af_extent *one = &p->extent[i];
     if (!follows(one, number)) continue;

@@ -1,0 +1,61 @@
+"""What a library says about the parts of a model that our kernels and ONNX Runtime compute together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pydantic import ConfigDict
+
+from autofuse.ort.session import numpy_name
+
+_EXACTLY = ConfigDict(extra="forbid", strict=True)
+
+
+@dataclass(frozen=True)
+class ValueSpec:
+    """An input or output of a model in parts: `type` as ONNX Runtime has it, such as "tensor(float)".
+
+    `shape`: sizes; a text or None for one that is open, None for a rank that is unknown and for what is no tensor.
+    """
+
+    __pydantic_config__ = _EXACTLY
+
+    name: str
+    type: str
+    shape: tuple[int | str | None, ...] | None = None
+
+    @property
+    def dtype(self) -> str:
+        """numpy's name of the elements; "" for what is no tensor of a type in `DTYPES`."""
+        return numpy_name(self.type)
+
+
+@dataclass(frozen=True)
+class PartSpec:
+    """One part of a model in parts: the `program` at that position, or else `model`, an ONNX file among the weights.
+
+    `inputs`, `outputs`: names of values, in the program's or the ONNX file's order.
+    """
+
+    __pydantic_config__ = _EXACTLY
+
+    program: int | None
+    model: int | None
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A model that our kernels and ONNX Runtime compute together: its parts, in the order in which they run.
+
+    `provider`: the execution provider of ONNX Runtime that runs what is ours inside of its parts, a library among the
+    weights; None where nothing is.
+    """
+
+    __pydantic_config__ = _EXACTLY
+
+    inputs: tuple[ValueSpec, ...]
+    outputs: tuple[ValueSpec, ...]
+    order: tuple[PartSpec, ...]
+    provider: int | None = None
