@@ -39,6 +39,8 @@ POINTWISE = names(
     Sqrt Sub Sum SwiGLU Swish Tan Tanh ThresholdedRelu Where Xor"""
 )
 """Operators that compute an output element from the input elements at the same (broadcast) place."""
+QUANTISATION = names("DequantizeLinear QuantizeLinear")
+"""Operators that do so under a scale and a zero point, which may be those of a channel."""
 
 _PER_CHANNEL = "BatchNormalization DequantizeLinear PRelu QuantizeLinear"
 _COPIES = "CenterCropPad Concat Dropout Pad Slice Split Trilu"

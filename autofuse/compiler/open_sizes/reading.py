@@ -29,6 +29,7 @@ from autofuse.graph.transform.open_sizes.open_graph import (
 )
 from autofuse.graph.transform.open_sizes.repeats import Repeats
 from autofuse.graph.transform.open_sizes.rows import check_rows
+from autofuse.graph.transform.real_levels import with_real_levels
 from autofuse.kernels.lowering.coverage import require_kernels
 from autofuse.measure.checking.reference import run_references
 from autofuse.measure.checking.tolerance import compare
@@ -134,11 +135,13 @@ def _check_at(opened: OpenGraph, size: int, loaded: Callable[[int], Graph]) -> N
 
 
 def _kept_apart(opened: OpenGraph, second: int, largest: int) -> OpenGraph:
-    """An open graph whose rows are kept apart: where the size stands behind other axes, one with it in front of all.
+    """An open graph whose rows are kept apart, with products of bytes over the size in float32; where the size stands
+    behind other axes, one with it in front of all.
 
     That is compared with the model in ONNX Runtime at `MOVED_SIZES`. InputError for the model as it is where it cannot
     be written so.
     """
+    opened = with_real_levels(opened)
     try:
         check_rows(opened)
         return opened

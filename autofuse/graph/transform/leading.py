@@ -15,7 +15,8 @@ from math import prod
 
 import numpy as np
 
-from autofuse.graph.model import Graph, Operator, Tensor
+from autofuse.graph.mapping import QUANTISATION
+from autofuse.graph.model import AttributeValue, Graph, Operator, Tensor
 from autofuse.graph.transform.leading_forms import Leading, Place, Rule
 from autofuse.graph.transform.open_sizes.attention import ELEMENTWISE, VIEWS
 from autofuse.graph.transform.open_sizes.open_graph import OpenGraph, refused
@@ -95,12 +96,13 @@ def _without(leading: Leading, name: str, axis: int) -> str:
 
 
 def _matmul(leading: Leading, operator: Operator) -> None:
-    one, other = operator.inputs
+    one, other, *zeros = operator.inputs
     leading.refuse(operator, min(len(leading.shape(one)), len(leading.shape(other))) > 1)
+    leading.refuse(operator, all(prod(leading.shape(zero)) == 1 for zero in zeros if zero))
     place = leading.places.get(one)
     if place is not None and place.axis == len(leading.shape(one)) - 2:
         leading.refuse(operator, other not in leading.places and len(leading.shape(other)) == 2)
-        leading.make(operator, (leading.front(one), other), [place])
+        leading.make(operator, (leading.front(one), other, *zeros), [place])
         return
     _elementwise(leading, operator, 3)
 
@@ -187,6 +189,19 @@ def _along(default: int) -> Rule:
     return rule
 
 
+def _levels(leading: Leading, operator: Operator) -> None:
+    """Of levels and their numbers, under a scale and a zero point for all, or for each place along another axis."""
+    (read, *factors), place = operator.inputs, leading.places.get(operator.inputs[0])
+    leading.refuse(operator, place is not None and not any(name in leading.places for name in factors))
+    assert place is not None
+    attributes: dict[str, AttributeValue] = {}
+    if prod(leading.shape(factors[0])) > 1:
+        axis = leading.along(operator, 1)
+        leading.refuse(operator, axis != place.axis and len(leading.shape(factors[0])) == 1)
+        attributes["axis"] = leading.axis(read, axis)
+    leading.make(operator, (leading.front(read), *factors), [place], attributes)
+
+
 def _concat(leading: Leading, operator: Operator) -> None:
     read, axis = operator.inputs[0], leading.along(operator)
     places = {leading.places.get(name) for name in operator.inputs}
@@ -239,7 +254,8 @@ _RULES: Mapping[str, Rule] = {
     "Conv": _convolution,
     "Gather": _gather,
     "Gemm": _gemm,
-    "MatMul": _matmul,
+    **dict.fromkeys(("MatMul", "MatMulInteger"), _matmul),
+    **dict.fromkeys(QUANTISATION, _levels),
     "Slice": _slice,
     "Split": _split,
     "Transpose": _transpose,

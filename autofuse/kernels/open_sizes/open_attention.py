@@ -24,6 +24,7 @@ from autofuse.graph.transform.open_sizes.open_graph import OpenAxis
 from autofuse.kernels.build import Constants, Kernel
 from autofuse.kernels.nest.evaluate import Scope, broadcast
 from autofuse.kernels.nest.index import FORWARD
+from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.open_sizes.open_function import Arguments, open_function, whole_arrays
 from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index, const
 from autofuse.kernels.tir.math import exp_below
@@ -80,6 +81,7 @@ class Tokens:
         self.after: list[WorkloadOperator] = [named[name] for name in attention.after]
         self.beside: list[WorkloadOperator] = [named[name] for name in attention.beside]
         self.result = (self.after or [self.product])[-1].outputs[0]
+        self.behind = self.computing_behind()
         *lead, _, self.width = self.shape(self.product.outputs[0])
         self.most = self.shape(self.softmax.outputs[0])[-1]
         self.heads, self.depth = prod(lead), self.shape(self.scores.inputs[0])[-1]
@@ -93,6 +95,15 @@ class Tokens:
 
     def shape(self, value: int) -> tuple[int, ...]:
         return self.workload.values[value].shape
+
+    def computing_behind(self) -> Nest | None:
+        """What is computed of each element of the product; None where it is only moved."""
+        if all(operator.op_type in FORWARD for operator in self.after):
+            return None
+        start = self.product.outputs[0]
+        made = [start, *(operator.outputs[0] for operator in self.after)]
+        steps = [(one, one.inputs.index(read)) for one, read in zip(self.after, made, strict=False)]
+        return Nest(None, self.shape(start), start, steps, [self.result])
 
     def emit(self, given: Arguments) -> None:
         """Heads in parallel, of all sequences, each with all its tiles of queries."""
@@ -379,6 +390,10 @@ class QueryTile(TileProduct):
             for column, lanes in tokens.columns(tokens.width):
                 with emitter.vector(lanes) as lane:
                     index: Index = (*lead, self.first + row, column + lane)
+                    value = made[row * tokens.padded + column + lane] * share
+                    if tokens.behind is not None:
+                        self.scope.finish(tokens.behind, index, value)
+                        continue
                     for operator in tokens.after:
                         index = FORWARD[operator.op_type](operator, tokens.workload, index)
-                    emitter.store(target, index, made[row * tokens.padded + column + lane] * share)
+                    emitter.store(target, index, value)

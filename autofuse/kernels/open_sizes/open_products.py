@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import tvm.script.ir_builder.tirx as builder
 from tvm import tirx
@@ -23,9 +24,10 @@ from autofuse.kernels.families.registry import nests_of, units_of
 from autofuse.kernels.nest.evaluate import Pack, Scope
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.nest.tiles import Run, Window, runs
+from autofuse.kernels.open_sizes.open_narrow import Narrow, NarrowRowsEmitter, narrow_product
 from autofuse.kernels.schedule.covers import Cover
 from autofuse.kernels.schedule.knobs import packing
-from autofuse.kernels.tir.emit import Array, Emitter, Expr
+from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index
 from autofuse.kernels.workload.workload import Workload
 
 ASKING, NO_LIMIT = (1, 2, 4), 1 << 30
@@ -47,6 +49,7 @@ class ProductTile:
     """So many `rows` at a time of a product, as the only `nest` of a `workload` of `knobs`.
 
     `number`: which of the kernel's tiles that is. Its workload may have more rows, of which these are the first.
+    `narrow`: what it multiplies where that is bytes or bfloat16.
     """
 
     number: int
@@ -55,6 +58,12 @@ class ProductTile:
     nest: Nest
     form: Contraction
     knobs: Mapping[str, int | str]
+    narrow: Narrow | None = None
+
+    @property
+    def asks(self) -> int:
+        """Lines by which it asks for weights ahead, or whether it asks for the next panel; 0: for nothing."""
+        return int(self.knobs["prefetch" if self.narrow else "next_panel"])
 
 
 @dataclass(frozen=True)
@@ -78,7 +87,7 @@ def product_tiles(
 
     `tiles`: rows, workload and schedule, the most rows first.
     """
-    found = [_product_tile(number, *tile) for number, tile in enumerate(tiles)]
+    found = [_product_tile(number, *tile, target) for number, tile in enumerate(tiles)]
     products = [tile for tile in found if tile is not None]
     if len(products) < len(tiles) or len(tiles) == 1:
         return None
@@ -101,20 +110,25 @@ def product_counts(tiles: Sequence[int], rows: int) -> list[int]:
     return found
 
 
-def _product_tile(number: int, rows: int, workload: Workload, schedule: Schedule) -> ProductTile | None:
+def _product_tile(number: int, rows: int, workload: Workload, schedule: Schedule, target: Target) -> ProductTile | None:
     nests = nests_of(workload)
     units = units_of(workload, nests, schedule)
     nest = units[0] if len(units) == 1 else None
-    if not isinstance(nest, Nest) or nest.anchor is None or nest.anchor.op_type not in PRODUCTS:
+    if not isinstance(nest, Nest) or nest.anchor is None:
+        return None
+    narrow = narrow_product(workload, nest, schedule, target)
+    if narrow is None and nest.anchor.op_type not in PRODUCTS:
         return None
     knobs, form = CONTRACTION.chosen(schedule), contraction_form(workload, nest.anchor)
-    kinds = {workload.values[index].kind for index in nest.stores}
     plain = all(knobs[knob] == value for knob, value in ALONE.items()) and knobs["order"] != "copied"
+    if narrow is not None:
+        knobs, form, plain = {**narrow.knobs, "panels_per_task": 1}, narrow.product.form, True
+    kinds = {workload.values[index].kind for index in nest.stores}
     constant = workload.values[form.w].kind == "constant"
     if not plain or not constant or kinds != {"output"} or len(form.windows) > 1 or results_a_column(form) != rows:
         return None
     together = min(rows, int(knobs["pixels"])) if number == 0 else rows
-    return ProductTile(number, together, workload, nest, form, knobs)
+    return ProductTile(number, together, workload, nest, form, knobs, narrow)
 
 
 def _is_even(tile: ProductTile, target: Target, threads: int) -> bool:
@@ -142,6 +156,10 @@ def emit_product(
 ) -> None:
     """Emits a product over `count` rows, for so many threads. `cover`: which tiles compute how many rows."""
     emitter = Emitter(target, vector_lanes(tiles[0].workload, target))
+    if tiles[0].narrow is not None:
+        with tiles[0].narrow.multiplier.known():
+            _all_rows(emitter, tiles, cover, count, arrays, declare)
+        return
     for rows in FEW:
         tile = next(one for one in reversed(tiles) if one.rows >= rows or one is tiles[0])
         with emitter.when(count == rows):
@@ -166,14 +184,34 @@ def _all_rows(
         panel = emitter.simplify(task * tasks.panels + step)
         for loop in loops:
             tile, rows = loop.tile, loop.tile.rows
-            accumulators = emitter.registers(int(first.knobs["vectors"]) * rows, target.lanes)
+            held = int(first.knobs["vectors"]) * rows
+            accumulators = _registers(emitter, tile, held)
             with builder.serial(0, loop.number) as place:
                 row = emitter.hidden(tirx.min(loop.begin + place * rows, count - rows))
                 scope = Scope(tile.workload, emitter, arrays(tile.number, row), declare(tile.number))
-                product = RowsEmitter(scope, tile, place, loop.asking)
-                product.prepare()
-                window = Window(rows, 1, outputs=rows)
-                product.panel((0,) * len(tile.form.batch), panel, (0,), accumulators, (window, 0))
+                _one_tile(scope, loop, place, panel, accumulators)
+
+
+def _registers(emitter: Emitter, tile: ProductTile, vectors: int) -> list[Any]:
+    """The sums of a tile."""
+    if tile.narrow is None:
+        return emitter.registers(vectors, emitter.target.lanes)
+    multiplier = tile.narrow.multiplier
+    return [emitter.scratch(multiplier.lanes, multiplier.sums) for _ in range(vectors)]
+
+
+def _one_tile(scope: Scope, loop: TileLoop, place: Expr, panel: Expr, accumulators: list[Any]) -> None:
+    """Emits one tile of a loop, number `place`, for one panel."""
+    tile, rows = loop.tile, loop.tile.rows
+    batch: Index = (0,) * len(tile.form.batch)
+    if tile.narrow is not None:
+        NarrowRowsEmitter(scope, tile.nest, tile.narrow, rows, bool(loop.asking)).panel(
+            batch, panel, (0,), accumulators
+        )
+        return
+    product = RowsEmitter(scope, tile, place, loop.asking)
+    product.prepare()
+    product.panel(batch, panel, (0,), accumulators, (Window(rows, 1, outputs=rows), 0))
 
 
 def _loops(tiles: Sequence[ProductTile], cover: Cover, count: Expr) -> Iterator[TileLoop]:
@@ -188,9 +226,9 @@ def _asking_first(tile: ProductTile, begin: Expr, number: Expr, is_largest: bool
     """So many tiles of a kind from row `begin` on: those that ask for the next panel, then the others. The row behind
     them."""
     left = number
-    if tile.knobs["next_panel"] == 1:
+    if tile.asks:
         asked: Expr = tirx.const(0, "int32")
-        steps = ASKING if is_largest else ASKING[:1]
+        steps = ASKING if is_largest and tile.narrow is None else ASKING[:1]
         for asking, beyond in zip(steps, [*steps[1:], NO_LIMIT], strict=True):
             fits = tirx.all(begin == 0, number >= asking, number < beyond)
             some = builder.bind(tirx.Select(fits, tirx.const(asking, "int32"), tirx.const(0, "int32")))

@@ -1,4 +1,5 @@
-"""The kernel of a reduction over any number of rows: the sum, the mean, or the largest of what rows have at a place.
+"""The kernel of a reduction over any number of rows: the sum, the mean, or the largest of what rows have at a place; or
+the least or the largest of all that they have.
 
 Rows are counted when the kernel runs. Sums are those of blocks of rows, so that long ones lose no more than short ones.
 """
@@ -16,7 +17,7 @@ from tvm import tirx
 from autofuse.device.target import Target
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis
 from autofuse.kernels.build import Constants, Kernel
-from autofuse.kernels.families.reductions.reduction import REDUCE
+from autofuse.kernels.families.reductions.reduction import REDUCE, reduced_axes
 from autofuse.kernels.open_sizes.open_function import Arguments, open_function, whole_arrays
 from autofuse.kernels.tir.emit import Emitter, Expr, const
 from autofuse.kernels.workload.workload import Workload
@@ -25,19 +26,33 @@ BLOCK_ROWS = 512
 """Rows whose sum is made by itself."""
 VECTORS = 4
 """Vectors of places that are reduced together, in registers."""
+EXTREMES = ("ReduceMax", "ReduceMin")
+"""Reductions that may go over all elements."""
+LEAST_ELEMENTS = 1 << 16
+"""Elements of a thread for which it is worth starting: reading 256 KiB takes longer."""
+MOST_ELEMENTS = (1 << 31) - 1
+"""Of a tensor: kernels count in 32 bits."""
 
 
 def reduction_kernel(
-    workload: Workload, rows: Mapping[int, OpenAxis], target: Target, repeated: Collection[int] = ()
+    workload: Workload,
+    rows: Mapping[int, OpenAxis],
+    target: Target,
+    repeated: Collection[int] = (),
+    threads: int = 1,
 ) -> Kernel:
-    """The kernel of `workload`, one reduction over all rows and nothing else, at the largest size.
+    """The kernel of `workload`, one reduction over all rows, at the largest size: over nothing else, or over all
+    elements of all sequences.
 
-    `rows`: the input that has the open axis, by its index. `repeated`: what each sequence has of its own.
-    InputError for another layout than the plain one.
+    `rows`: the input that has the open axis, by its index. `repeated`: what each sequence has of its own. `threads`:
+    those among which all elements are shared out. InputError for another layout than the plain one.
     """
     (operator,) = workload.operators
     source, result = operator.inputs[0], operator.outputs[0]
-    where, shape = rows[source], workload.values[source].shape
+    shape = workload.values[source].shape
+    if len(reduced_axes(workload, operator)) == len(shape) and operator.op_type in EXTREMES:
+        return _extreme_kernel(workload, rows, target, repeated, threads)
+    where = rows[source]
     most = shape[where.axis]
 
     def emit(given: Arguments, _constants: Constants) -> None:
@@ -54,6 +69,80 @@ def reduction_kernel(
         _Reduction(emitter, operator.op_type, arrays, extent, prod(shape) // most, dtype).emit(given.repeats)
 
     return open_function(workload, rows, emit, repeated=repeated)
+
+
+def _extreme_kernel(
+    workload: Workload, rows: Mapping[int, OpenAxis], target: Target, repeated: Collection[int], threads: int
+) -> Kernel:
+    """The kernel of the least or the largest of all elements, which lie one behind the other."""
+    (operator,) = workload.operators
+    source, result = operator.inputs[0], operator.outputs[0]
+    where, shape = rows.get(source), workload.values[source].shape
+
+    def emit(given: Arguments, _constants: Constants) -> None:
+        elements: Expr = tirx.const(prod(shape), "int32")
+        if where is not None:
+            elements = (given.count * where.factor + where.more) * (prod(shape) // shape[where.axis])
+        elements = builder.bind(elements if given.repeats is None else elements * given.repeats)
+        emitter = Emitter(target)
+        emitter.analyzer.bind(elements, tvm.ir.Range(1, MOST_ELEMENTS))
+        arrays = whole_arrays(workload, given.one)
+        whole = arrays[source].buffer
+        read = builder.decl_buffer((MOST_ELEMENTS,), whole.dtype, data=whole.data, align=64)
+        _Extreme(emitter, operator.op_type, read, arrays[result].buffer, elements).emit(threads)
+
+    return open_function(workload, rows, emit, repeated=repeated)
+
+
+class _Extreme:
+    """Emits the least or the largest of so many `elements`."""
+
+    def __init__(self, emitter: Emitter, kind: str, source: Any, result: Any, elements: Expr) -> None:
+        self.emitter, self.source, self.result, self.elements = emitter, source, result, elements
+        self.first, _, self.fold = REDUCE[kind]
+        self.step = VECTORS * emitter.lanes
+
+    def emit(self, threads: int) -> None:
+        """Parts for so many threads where each has enough to do, else one."""
+        if threads == 1:
+            self.parts(1)
+            return
+        with builder.If(self.elements >= threads * LEAST_ELEMENTS):
+            with builder.Then():
+                self.parts(threads)
+            with builder.Else():
+                self.parts(1)
+
+    def parts(self, parts: int) -> None:
+        """The extreme of each part in lanes, then of all parts and of what is left behind whole steps."""
+        emitter, lanes = self.emitter, self.emitter.lanes
+        found, steps = emitter.scratch(parts * lanes), builder.bind(self.elements // self.step)
+        with emitter.parallel(parts) as part:
+            held = emitter.registers(VECTORS, lanes)
+            for one in held:
+                with emitter.vector(lanes) as lane:
+                    emitter.put(one, lane, const(self.first, "float32"))
+            begin, end = builder.bind(steps * part // parts), builder.bind(steps * (part + 1) // parts)
+            with emitter.serial(end - begin) as step:
+                for vector, one in enumerate(held):
+                    place = (begin + step) * self.step + vector * lanes
+                    with emitter.vector(lanes) as lane:
+                        emitter.put(one, lane, self.fold(one[lane], self.source[place + lane]))
+            for one in held[1:]:
+                with emitter.vector(lanes) as lane:
+                    emitter.put(held[0], lane, self.fold(held[0][lane], one[lane]))
+            with emitter.vector(lanes) as lane:
+                emitter.put(found, part * lanes + lane, held[0][lane])
+        for number in range(1, parts):
+            with emitter.vector(lanes) as lane:
+                emitter.put(found, lane, self.fold(found[lane], found[number * lanes + lane]))
+        with emitter.serial(self.elements - steps * self.step) as rest:
+            emitter.put(found, 0, self.fold(found[0], self.source[steps * self.step + rest]))
+        while lanes > 1:
+            lanes //= 2
+            with emitter.vector(lanes) as lane:
+                emitter.put(found, lane, self.fold(found[lane], found[lanes + lane]))
+        emitter.put(self.result, 0, found[0])
 
 
 def column_pieces(columns: int, lanes: int, together: int) -> Iterator[tuple[int, int, int, int]]:

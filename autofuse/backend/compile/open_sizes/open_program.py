@@ -196,7 +196,7 @@ def group_kernel(
         kernel = attention_kernel(*what, repeated) if of_tokens else cache_kernel(*what, threads, wide, repeated, tails)
         return Kernel(kernel.function, _packing(opened, group, lambda constants: kernel.pack(constants[0])))
     if group.reduces:
-        return reduction_kernel(group.tiles[0].bound.workload, rows, emission.target, repeated)
+        return reduction_kernel(group.tiles[0].bound.workload, rows, emission.target, repeated, threads)
     if group.sums:
         return sum_kernel(group.tiles[0].bound.workload, rows, emission.target, repeated)
     tiles = _kernel_tiles(group)

@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from autofuse.graph.mapping import POINTWISE, names
+from autofuse.graph.mapping import POINTWISE, QUANTISATION, names
 from autofuse.graph.model import Graph, Operator
+from autofuse.graph.own.byte_lookup import is_byte_lookup
 from autofuse.graph.transform.open_sizes.open_graph import OpenGraph, constant_integers, refused
 
 VIEWS = names("Flatten Identity Reshape Squeeze Unsqueeze")
@@ -93,7 +94,7 @@ class _Finder:
             for reader in self.graph.consumers.get(name, ()):
                 if reader.op_type == "MatMul" and reader.inputs[0] == name and self._is_open(reader.inputs[1], ROWS):
                     found[reader.name] = reader
-                elif reader.op_type in ELEMENTWISE or reader.op_type in VIEWS:
+                elif reader.op_type in ELEMENTWISE | QUANTISATION | VIEWS and _is_known(reader):
                     wanted += reader.outputs
                 else:
                     raise self._refused(reader, "it reads a softmax over tokens, and only its product with values may")
@@ -149,9 +150,9 @@ class _Finder:
     def _moves(self, operator: Operator, *, scores: bool) -> str:
         """Why it is not known what an operator before a product does at any size; empty where it is."""
         kind = operator.op_type
-        if operator.domain or len([name for name in operator.outputs if name]) != 1:
+        if not _is_known(operator) or len([name for name in operator.outputs if name]) != 1:
             return "nothing is known of it inside attention"
-        if kind in ELEMENTWISE or kind == "Expand":
+        if kind in ELEMENTWISE or kind == "Expand" or (kind in QUANTISATION and self._reads_one(operator)):
             return ""
         if kind in VIEWS:
             return "" if self._same_runs(operator) else "it joins tokens with something else"
@@ -176,6 +177,10 @@ class _Finder:
         others = [place for place in range(len(factors)) if place != along]
         picked = self._shape(operator.outputs[0])
         return not factors[along] and all(self._shape(data)[place] == picked[place] for place in others)
+
+    def _reads_one(self, operator: Operator) -> bool:
+        """Whether one tensor alone that an operator reads has the open size."""
+        return sum(map(self.opened.has, operator.inputs)) == 1
 
     def _has_product(self, operator: Operator) -> bool:
         """Whether the product of queries and keys is among what makes the result of an operator, back to rows."""
@@ -225,7 +230,8 @@ class _Finder:
         while name not in self.opened.axes:
             operator = self._only_reader(name, product)
             fits = operator.op_type == "Transpose" or (operator.op_type in VIEWS and self._same_runs(operator))
-            if not fits or operator.domain or operator.inputs[0] != name:
+            fits = fits or (operator.op_type in ELEMENTWISE | QUANTISATION and self._reads_one(operator))
+            if not fits or not _is_known(operator) or len(operator.outputs) != 1:
                 raise self._refused(operator, "it reads the product of attention, which does not stand in rows")
             self._take(operator)
             found.append(operator.name)
@@ -269,6 +275,11 @@ class _Finder:
 
     def _refused(self, operator: Operator, reason: str) -> Exception:
         return refused(self.opened.symbol, operator, reason)
+
+
+def _is_known(operator: Operator) -> bool:
+    """Whether an operator is ONNX's own, or looks bytes up."""
+    return not operator.domain or is_byte_lookup(operator)
 
 
 def appends(opened: OpenGraph, operator: Operator) -> bool:

@@ -12,8 +12,12 @@ from dataclasses import dataclass, field
 
 from autofuse.errors import InputError
 from autofuse.graph.loading.given.sizes import OpenSize
-from autofuse.graph.model import Graph
-from autofuse.graph.transform.open_sizes.open_graph import ADVICE
+from autofuse.graph.mapping import names
+from autofuse.graph.model import Graph, Operator
+from autofuse.graph.transform.open_sizes.open_graph import ADVICE, OpenGraph, constant_integers
+
+_EXTREMES = names("ReduceMax ReduceMin")
+"""Reductions of all elements of all sequences that have a kernel."""
 
 
 @dataclass(frozen=True)
@@ -27,13 +31,14 @@ class Repeats:
 
 
 def own_tensors(repeats: Repeats, graph: Graph) -> frozenset[str]:
-    """The tensors of which every sequence has its own: what is made of an input that it has of its own.
+    """The tensors of which every sequence has its own: what is made of an input that it has of its own, but for what
+    is one number for all of them.
 
     InputError where that is not so of the outputs.
     """
     own = {name for name in graph.inputs if name in repeats.axes}
     for operator in graph.operators:
-        if not own.isdisjoint(operator.inputs):
+        if not own.isdisjoint(operator.inputs) and not reduces_all(graph, operator):
             own.update(name for name in operator.outputs if name)
     for name in graph.outputs:
         if (name in own) != (name in repeats.axes):
@@ -43,3 +48,29 @@ def own_tensors(repeats: Repeats, graph: Graph) -> frozenset[str]:
                 f"fix {repeats.size.name}, or {ADVICE}"
             )
     return frozenset(own)
+
+
+def reduces_all(graph: Graph, operator: Operator) -> bool:
+    """Whether an operator makes the least or the largest of all elements that there are, in all rows and all sequences:
+    what a scale is made of by which a model quantises as it runs."""
+    if operator.op_type not in _EXTREMES or operator.domain:
+        return False
+    read = graph.tensors[operator.inputs[0]]
+    given = operator.inputs[1] if len(operator.inputs) > 1 else ""
+    axes = constant_integers(graph, operator, 1) if given else operator.attributes.get("axes")
+    if given and axes is None:
+        return False
+    if not axes:
+        return not operator.attributes.get("noop_with_empty_axes", 0) and read.dtype == "float32"
+    assert isinstance(axes, tuple)
+    rank = len(read.shape)
+    return read.dtype == "float32" and {int(axis) % rank for axis in axes} == set(range(rank))
+
+
+def is_over_all(opened: OpenGraph, operator: Operator) -> bool:
+    """Whether an operator makes one number of all elements of a tensor that has the open size once, or not at all: each
+    sequence may have such a tensor of its own, as it has a token that is picked."""
+    read, graph = operator.inputs[0], opened.graph
+    one = not opened.has(operator.outputs[0]) and not any(map(opened.has, operator.inputs[1:]))
+    place = opened.place(read) is not None or not opened.has(read)
+    return one and place and read not in graph.constants and reduces_all(graph, operator)

@@ -10,16 +10,18 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from math import prod
 
-from autofuse.graph.mapping import names
+from autofuse.graph.mapping import QUANTISATION, names
 from autofuse.graph.model import AttributeValue, Operator
 from autofuse.graph.own.bfloat16 import is_of_bfloat16, is_round, plain
-from autofuse.graph.own.byte_lookup import is_byte_lookup
+from autofuse.graph.own.names import BYTE_LOOKUP, DOMAIN
+from autofuse.graph.own.weight_only import OP_TYPE
 from autofuse.graph.transform.open_sizes.attention import ELEMENTWISE, VIEWS, Attention, appends, attentions
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis, OpenGraph, constant_integers, refused, refused_grid
+from autofuse.graph.transform.open_sizes.repeats import is_over_all
 from autofuse.graph.transform.open_sizes.shifts import Shift, shifts
 
 _WINDOWS = names(
-    """AveragePool BatchNormalization Conv ConvTranspose DepthToSpace GlobalAveragePool GlobalMaxPool
+    """AveragePool BatchNormalization Conv ConvInteger ConvTranspose DepthToSpace GlobalAveragePool GlobalMaxPool
     GroupNormalization InstanceNormalization LRN LpPool MaxPool SpaceToDepth"""
 )
 """Operators on maps [N, C, ...], each of which is computed by itself."""
@@ -27,7 +29,6 @@ _REDUCTIONS = names(
     """ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum
     ReduceSumSquare"""
 )
-
 
 _WHOLE = names("ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare")
 """Reductions that have a kernel over all rows."""
@@ -135,7 +136,7 @@ def check_rows(opened: OpenGraph, *, apart: bool = False) -> None:
 
 def _check_operator(opened: OpenGraph, operator: Operator, apart: bool) -> None:
     touched = [name for name in (*operator.inputs, *operator.outputs) if opened.has(name)]
-    if not touched or (not apart and is_over_rows(opened, operator)):
+    if not touched or (not apart and is_over_rows(opened, operator)) or is_over_all(opened, operator):
         return
     if grids := [name for name in touched if name in opened.grids]:
         raise refused_grid(opened, grids[0])
@@ -159,12 +160,10 @@ def _check_tails(opened: OpenGraph, attending: Collection[str]) -> None:
 
 def keeps_rows(opened: OpenGraph, operator: Operator) -> bool | None:
     """Whether an operator that reads rows and makes some keeps them apart; None where nothing is known of it."""
-    if is_byte_lookup(operator):
-        return _alike(_Case(operator, opened), 0)
     if is_of_bfloat16(operator):
         rule = _elementwise if is_round(operator) else _RULES.get(plain(operator).op_type)
     else:
-        rule = _RULES.get(operator.op_type) if not operator.domain else None
+        rule = _RULES.get(operator.op_type) if operator.domain in ("", DOMAIN) else None
     return None if rule is None else rule(_Case(operator, opened))
 
 
@@ -200,6 +199,8 @@ def reduces_rows(opened: OpenGraph, operator: Operator) -> bool:
 
     There may be more of them than the open size, as a mask has for the keys of a cache and of the new token.
     """
+    if is_over_all(opened, operator):
+        return True
     if operator.op_type not in _WHOLE or operator.domain or opened.has(operator.outputs[0]):
         return False
     case, read = _Case(operator, opened), operator.inputs[0]
@@ -251,6 +252,11 @@ def _window(case: _Case) -> bool:
     return case.only_first() and rows == made and rows is not None and rows.axis == 0
 
 
+def _levels(case: _Case) -> bool:
+    """Of levels and their numbers: a scale and a zero point are for all rows."""
+    return case.only_first() and case.rows(0) == case.made
+
+
 def _resize(case: _Case) -> bool:
     return _window(case) and case.operator.attributes.get("coordinate_transformation_mode") != "tf_crop_and_resize"
 
@@ -261,7 +267,8 @@ def _matmul(case: _Case) -> bool:
     behind = case.rank - case.made.axis  # 2: the rows of the product are those of the left factor
     if behind == 2:
         return case.only_first() and _alike(case, 0)
-    return behind > 2 and _alike(case, 0) and _alike(case, 1)
+    zeros = any(case.rows(place) for place in range(2, len(case.operator.inputs)))
+    return behind > 2 and _alike(case, 0) and _alike(case, 1) and not zeros
 
 
 def _gemm(case: _Case) -> bool:
@@ -369,10 +376,11 @@ def _tile(case: _Case) -> bool:
 
 _RULES: dict[str, Callable[[_Case], bool]] = {
     **dict.fromkeys(ELEMENTWISE, _elementwise),
+    **dict.fromkeys(QUANTISATION, _levels),
     **dict.fromkeys(_WINDOWS, _window),
     **dict.fromkeys(VIEWS, lambda case: case.only_first() and case.made is not None),
     **dict.fromkeys(_REDUCTIONS, _reduction),
-    **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), _normalised(-1)),
+    **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax", OP_TYPE), _normalised(-1)),
     **dict.fromkeys(("ArgMax", "ArgMin"), _normalised(0)),
     **dict.fromkeys(("LayerNormalization", "RMSNormalization"), _layer_normalisation),
     **dict.fromkeys(("Resize", "Upsample"), _resize),
@@ -382,10 +390,11 @@ _RULES: dict[str, Callable[[_Case], bool]] = {
     "Gather": _gather,
     "GatherElements": _gather_elements,
     "Gemm": _gemm,
-    "MatMul": _matmul,
+    **dict.fromkeys(("MatMul", "MatMulInteger"), _matmul),
     "Pad": _pad,
     "Slice": _slice,
     "Split": _split,
     "Tile": _tile,
     "Transpose": _transpose,
+    BYTE_LOOKUP: lambda case: _alike(case, 0),
 }

@@ -163,18 +163,26 @@ class NarrowFamily(Family):
     def emit(self, scope: Scope, unit: Unit, schedule: Schedule) -> None:
         """See Family."""
         assert isinstance(unit, Nest) and unit.anchor is not None
-        knobs = self.chosen(schedule)
-        plain = self._product(scope.workload, unit)
-        split, knobs = row_parts(plain.form, knobs)
+        plain, multiplier = self.multiplied(scope.workload, unit, schedule, scope.emitter.target)
+        split, knobs = row_parts(plain.form, self.chosen(schedule))
         product = self.form(scope.workload, unit.anchor, split)
-        able = self._able(scope.workload, plain, scope.emitter.target)
-        if knobs["algorithm"] == TILES and TILES not in able:
-            reason = self.fault(schedule, scope.emitter.target) or "the weights may exceed signed bytes"
-            raise InputError(f"{self.full('algorithm')}: {reason}")
-        multiplier = wanted(knobs["algorithm"], able, self.algorithms)
         tiles = isinstance(multiplier, TileMultiplier)
         emitter = TileEmitter if tiles else MatrixEmitter if multiplier.rows > 1 else NarrowEmitter
         emitter(scope, unit, product, multiplier, knobs).emit()
+
+    def multiplied(
+        self, workload: Workload, unit: Unit, schedule: Schedule, target: Target
+    ) -> tuple[NarrowContraction, Multiplier]:
+        """What a unit computes, and the instruction that a schedule has it computed by.
+
+        InputError where the target has no such tiles.
+        """
+        product, algorithm = self._product(workload, unit), self.chosen(schedule)["algorithm"]
+        able = self._able(workload, product, target)
+        if algorithm == TILES and TILES not in able:
+            reason = self.fault(schedule, target) or "the weights may exceed signed bytes"
+            raise InputError(f"{self.full('algorithm')}: {reason}")
+        return product, wanted(algorithm, able, self.algorithms)
 
     def _product(self, workload: Workload, unit: Unit) -> NarrowContraction:
         assert isinstance(unit, Nest) and unit.anchor is not None
