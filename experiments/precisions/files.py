@@ -17,7 +17,9 @@ from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.loading.load import load
 
 FLOAT32, QDQ, DYNAMIC, BFLOAT16, FLOAT16 = "float32", "qdq", "dynamic", "bf16", "float16"
-NIBBLES = "int4"
+NIBBLES, ROUGH_NIBBLES = "int4", "int4-rough"
+ROWS_IN_BYTES = 4
+"""The `accuracy_level` of a product whose rows may be rounded to bytes."""
 BLOCK, LEVELS, LEAST = 32, 7, 1e-12
 """Weights of a scale, the largest of their levels, and the least number that a scale is made of."""
 CALIBRATED = 16
@@ -121,6 +123,16 @@ def _nibbles(model: Path, path: Path, threads: int, database: Path) -> None:
     onnx.save(made, path)
 
 
+def _rough_nibbles(model: Path, path: Path, threads: int, database: Path) -> None:
+    """The same, where each engine may round the rows of products to bytes."""
+    _nibbles(model, path, threads, database)
+    made = onnx.load(path)
+    for node in made.graph.node:
+        if node.op_type == "MatMulNBits":
+            node.attribute.append(helper.make_attribute("accuracy_level", ROWS_IN_BYTES))
+    onnx.save(made, path)
+
+
 def packed(weights: NDArray[np.float32]) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
     """Weights [depth, column] as codes [column, block, two a byte], 8 for zero, and scales [column, block].
 
@@ -149,4 +161,5 @@ def _bfloat16(model: Path, path: Path, threads: int, database: Path) -> None:
     )
 
 
-_WRITERS = {QDQ: _static, DYNAMIC: _dynamic, BFLOAT16: _bfloat16, FLOAT16: _float16, NIBBLES: _nibbles}
+_WRITERS = {QDQ: _static, DYNAMIC: _dynamic, BFLOAT16: _bfloat16, FLOAT16: _float16, NIBBLES: _nibbles,
+            ROUGH_NIBBLES: _rough_nibbles}  # fmt: skip

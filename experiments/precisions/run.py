@@ -1,10 +1,10 @@
 """Lower precisions, engine against engine: `python -m experiments precisions resnet50 tinybert --threads 1,2`.
 
 Each network is written in float32, as ONNX Runtime quantises it (QDQ, and dynamically where it has no convolutions),
-with contractions in bfloat16 and, without convolutions, with weights of 4 bits (MatMulNBits). ONNX Runtime, OpenVINO
-and autofuse read the very same files; torch, LiteRT and ncnn quantise the float32 one by their own tools. All take
-turns in one run, each in a process of its own. How far the outputs lie from those of the float32 model stands beside
-each time.
+with contractions in bfloat16 and, without convolutions, with weights of 4 bits (MatMulNBits; float32 sums, or rows that
+may be rounded to bytes). ONNX Runtime, OpenVINO and autofuse read the very same files; torch, LiteRT and ncnn quantise
+the float32 one by their own tools. All take turns in one run, each in a process of its own. How far the outputs lie
+from those of the float32 model stands beside each time.
 `python -m experiments peers.environments openvino torch litert` makes the environments.
 """
 
@@ -30,7 +30,16 @@ from experiments.options import new_parser
 from experiments.peers.environments import MissingEnvironmentError
 from experiments.peers.prepare import Subject, prepare
 from experiments.peers.rivals import RIVALS, host_of
-from experiments.precisions.files import BFLOAT16, DYNAMIC, FLOAT32, NIBBLES, QDQ, has_convolutions, write
+from experiments.precisions.files import (
+    BFLOAT16,
+    DYNAMIC,
+    FLOAT32,
+    NIBBLES,
+    QDQ,
+    ROUGH_NIBBLES,
+    has_convolutions,
+    write,
+)
 from experiments.races import NO_RATIO
 from experiments.records import Table, keep
 from experiments.tables import head, line, ratio
@@ -75,6 +84,9 @@ ENGINES = (
     Engine("ONNX Runtime MatMulNBits", "onnxruntime", NIBBLES, NIBBLES),
     Engine("OpenVINO MatMulNBits", "openvino", NIBBLES, NIBBLES),
     Engine("autofuse MatMulNBits", "autofuse", NIBBLES, NIBBLES, own=True),
+    Engine("ONNX Runtime MatMulNBits, rows in bytes", "onnxruntime", ROUGH_NIBBLES, ROUGH_NIBBLES),
+    Engine("OpenVINO MatMulNBits, rows in bytes", "openvino", ROUGH_NIBBLES, ROUGH_NIBBLES),
+    Engine("autofuse MatMulNBits, rows in bytes", "autofuse", ROUGH_NIBBLES, ROUGH_NIBBLES, own=True),
 )
 BASE = ENGINES[0].name
 
@@ -129,7 +141,7 @@ def measured(model: Path, threads: int, options: argparse.Namespace) -> list[Row
     folder, database = options.out / model.stem, options.out / f"{model.stem}.db"
     subject = Subject(model, sha256(model), threads, inputs, target, folder, database)
     for engine in ENGINES:
-        if engine.file in (DYNAMIC, NIBBLES) and has_convolutions(model):
+        if engine.file in (DYNAMIC, NIBBLES, ROUGH_NIBBLES) and has_convolutions(model):
             continue
         try:
             contenders.append(_contender(engine, subject, options))

@@ -16,7 +16,7 @@ from autofuse.measure.networks.bench import ContenderResult
 from experiments.peers.contender import MODULES
 from experiments.peers.rivals import RIVALS
 from experiments.peers.runtimes.openvino_runtime import OWN_CHOICE
-from experiments.precisions.files import DYNAMIC, FLOAT32, NIBBLES, QDQ, has_convolutions, packed, write
+from experiments.precisions.files import DYNAMIC, FLOAT32, NIBBLES, QDQ, ROUGH_NIBBLES, has_convolutions, packed, write
 from experiments.precisions.run import BASE, ENGINES, Row, _row, apart, table
 from tests.experiments.seven_rounds import samples
 
@@ -38,7 +38,12 @@ def perceptron(folder: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("form", "operator"),
-    [(QDQ, "QuantizeLinear"), (DYNAMIC, "DynamicQuantizeLinear"), (NIBBLES, "MatMulNBits")],
+    [
+        (QDQ, "QuantizeLinear"),
+        (DYNAMIC, "DynamicQuantizeLinear"),
+        (NIBBLES, "MatMulNBits"),
+        (ROUGH_NIBBLES, "MatMulNBits"),
+    ],
 )
 def test_a_quantised_form_is_a_file_that_computes_nearly_the_same(form: str, operator: str, tmp_path: Path) -> None:
     model = perceptron(tmp_path)

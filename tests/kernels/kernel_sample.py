@@ -115,6 +115,11 @@ NIBBLES = Small(
     {"x": real(12, 64)}, ["y"], {"w": LEVELS.integers(0, 256, (80, 2, 16), "uint8"), "s": np.abs(real(80, 2)),
                                  "z": LEVELS.integers(0, 256, (80, 1), "uint8")},
 )  # fmt: skip
+ROUGH_NIBBLES = Small(
+    [helper.make_node("MatMulNBits", ["x", "w", "s", "z"], ["y"], domain="com.microsoft", K=64, N=80, bits=4,
+                      block_size=32, accuracy_level=4)],
+    NIBBLES.inputs, ["y"], NIBBLES.constants,
+)  # fmt: skip
 ROUNDED = "h = Cast <to=16> (x); r = Cast <to=1> (h); "
 HALVES = made(ROUNDED + "c = MatMul (r, w); d = Add (c, b); y = Relu (d)", real(24, 62), w=rounded(real(62, 72)),
               b=real(72))  # fmt: skip
@@ -208,6 +213,9 @@ SAMPLES: Mapping[str, Sample] = {
     "weights of 4 bits, one row": Sample(NIBBLES, {"weight_only.vectors": 2, "weight_only.rows": 1}),
     "weights of 4 bits, unpacked": Sample(
         NIBBLES, {"weight_only.algorithm": "unpacked", "weight_only.vectors": 2, "weight_only.rows": 4}
+    ),
+    "weights of 4 bits, in bytes": Sample(
+        ROUGH_NIBBLES, {"weight_only.algorithm": "bytes", "weight_only.vectors": 2, "weight_only.rows": 6}
     ),
     "integer product": Sample(QUANTIZED, {"integer.vectors": 2, "integer.pixels": 6}),
     "integer product, weights asked for": Sample(FEW_QUANTIZED, {"integer.vectors": 2, "integer.prefetch": 64}),

@@ -4,7 +4,8 @@
 two of 4 bits are a byte, the lower bits the first), scales [N, blocks] (float32), and zero points, which may be absent
 (then they are half the range): [N, bytes of a row] (uint8, packed as the codes) or [N, blocks] (float32). Its result
 [..., N] is x times (code - zero point) * scale. K may end inside its last block. Attributes: `K`, `N`, `bits`,
-`block_size`, and `accuracy_level`: how roughly another runtime may compute it. Kernels of ours compute in float32.
+`block_size`, `accuracy_level`: how roughly another runtime may compute it, and `rows_in_bytes`: whether kernels of ours
+may (1), as ONNX Runtime does at level 4, or compute in float32 (absent).
 
 It has the inputs of ONNX Runtime's MatMulNBits, which is what it becomes in a model for others.
 """
@@ -25,6 +26,9 @@ OP_TYPE = "WeightOnlyMatMul"
 LEVEL = "accuracy_level"
 IN_FULL = 1
 """The accuracy level at which ONNX Runtime computes in float32."""
+BY_BYTES = 4
+"""The one at which it rounds each block of a row to bytes."""
+IN_BYTES = "rows_in_bytes"
 
 
 def is_weight_only(operator: Operator) -> bool:
@@ -32,9 +36,14 @@ def is_weight_only(operator: Operator) -> bool:
     return operator.domain == DOMAIN and operator.op_type == OP_TYPE
 
 
+def in_bytes(operator: Operator) -> bool:
+    """Whether an operator is a weight-only product whose rows may be rounded to bytes."""
+    return is_weight_only(operator) and bool(operator.attributes.get(IN_BYTES))
+
+
 def weight_only_nodes(operator: Operator) -> list[NodeProto]:
     """The node of ONNX Runtime that computes a weight-only product."""
-    attributes: Any = dict(operator.attributes)
+    attributes: Any = {name: value for name, value in operator.attributes.items() if name != IN_BYTES}
     node = helper.make_node("MatMulNBits", operator.inputs, operator.outputs, operator.name, domain="com.microsoft",
                             **attributes)  # fmt: skip
     return [node]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from autofuse.fusion.plan import ScheduleLimits
 from autofuse.kernels.families.contraction.winograd import ALGORITHMS as WINOGRAD
 from autofuse.kernels.families.protocol import Values
-from autofuse.kernels.workload.levels import IN_FLOAT16
+from autofuse.kernels.workload.levels import IN_FLOAT16, rounds_to_bytes
 
 ALGORITHM = "contraction.algorithm"
 
@@ -19,9 +19,10 @@ def winograd_tile(schedule: Mapping[str, int | str]) -> int:
 
 
 def keeps(limits: ScheduleLimits, schedule: Mapping[str, int | str]) -> bool:
-    """Whether a schedule's tiles of Winograd's algorithm are no larger than allowed; exact ones round to no float16."""
-    in_float16 = schedule.get(ALGORITHM) in IN_FLOAT16
-    return winograd_tile(schedule) <= limits.winograd_tile and not (limits.exact and in_float16)
+    """Whether a schedule's tiles of Winograd's algorithm are no larger than allowed; exact ones round to no float16 and
+    no bytes."""
+    rounds = schedule.get(ALGORITHM) in IN_FLOAT16 or rounds_to_bytes(schedule)
+    return winograd_tile(schedule) <= limits.winograd_tile and not (limits.exact and rounds)
 
 
 def keeps_text(limits: ScheduleLimits, text: str) -> bool:

@@ -21,6 +21,14 @@ _EXACT = frozenset(
 IN_FLOAT16 = ("float16_sums", "float16_products")
 """Algorithms of contractions whose operands are rounded to float16."""
 
+IN_BYTES = "bytes"
+"""Algorithm of weight-only products whose rows are rounded to bytes."""
+
+
+def rounds_to_bytes(schedule: Mapping[str, int | str]) -> bool:
+    """Whether a kernel rounds the rows of weight-only products to bytes, which its model allows."""
+    return schedule.get("weight_only.algorithm") == IN_BYTES
+
 
 def rounds_to_float16(workload: Workload, schedule: Mapping[str, int | str]) -> bool:
     """Whether a kernel computes in float16 what its model does."""

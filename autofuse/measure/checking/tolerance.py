@@ -7,11 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.kernels.workload.levels import rounds_to_float16
+from autofuse.kernels.workload.levels import rounds_to_bytes, rounds_to_float16
 from autofuse.measure.measurement import MeasureRequest
 
 LIMITS = {"float16": 5e-3, "float32": 1e-4, "float64": 1e-7}
 """Largest error allowed, as a part of the output's range; integers and bools must be equal."""
+
+BYTES_LIMIT = 1e-2
+"""That of a kernel which rounds the blocks of rows to bytes: against the exact product, as everything is held to. A
+rounding is off by 1/254 of the largest number of its block at most, and the products of a row hardly add up."""
 
 ROUNDINGS = 16
 """Errors below this many units in the last place of the largest value never count as wrong."""
@@ -41,8 +45,10 @@ class Verdict:
 
 
 def limit_of(request: MeasureRequest) -> float | None:
-    """The limit of a request, or where it has none that of float16 for a kernel that computes in it (None: the default
-    of the dtype)."""
+    """The limit of a request, or where it has none that of float16 for a kernel that computes in it, and a wider one
+    for a kernel that rounds rows to bytes (None: the default of the dtype)."""
+    if request.limit is None and rounds_to_bytes(request.schedule):
+        return BYTES_LIMIT
     rounds = request.limit is None and rounds_to_float16(request.workload, request.schedule)
     return LIMITS["float16"] if rounds else request.limit
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from autofuse.graph.model import Graph
 from autofuse.graph.own.bfloat16 import in_float32
+from autofuse.graph.own.weight_only import in_bytes
 from autofuse.measure.checking.reference import run_references
 from autofuse.measure.checking.tolerance import LIMITS, compare
 from autofuse.measure.networks.bench import ContenderResult, compared
@@ -30,10 +31,10 @@ Runtime hardly rounds to, what one result in it may be off by,"""
 CHAOTIC = 1e-2
 """yet never more than this part of the range,"""
 QUANTISED_SPREADS, QUANTISED_CHAOTIC = 2.0, 0.25
-"""or, where a model quantises what it computes, than so many times that distance, and this part. There a number that
-lies as good as halfway between two levels goes to either, and what reads it moves by a whole level: over the layers of
-a BERT-base in int8, ONNX Runtime's answers with and without its optimisations are 0.08 to 0.13 apart. Each of its
-kernels is held to the bits by itself."""
+"""or, where a model quantises what it computes, or lets it be, than so many times that distance, and this part. There a
+number that lies as good as halfway between two levels goes to either, and what reads it moves by a whole level: over
+the layers of a BERT-base in int8, ONNX Runtime's answers with and without its optimisations are 0.08 to 0.13 apart.
+Each of its kernels is held to the bits by itself."""
 SMALL = 1 << 16
 """Elements of the constants that are moved where no input has floats: those of norms, biases and scales."""
 NUDGES = 4
@@ -46,7 +47,7 @@ def whole_limit(graph: Graph, inputs: Mapping[str, Array]) -> float:
     """Largest error allowed on these inputs, as a part of the range of each output; runs ONNX Runtime some times."""
     plain, *answers = run_references(graph, [inputs, *all_nudged(inputs)])
     answers += run_references(graph, [inputs], optimise=True)
-    quantised = quantises(operator.op_type for operator in graph.operators)
+    quantised = quantises(operator.op_type for operator in graph.operators) or any(map(in_bytes, graph.operators))
     if quantised and not answers[:-1]:
         answers += run_references(with_nudged_constants(graph), [inputs])
     roundings = LIMITS["float16"] if graph.float16 else ROUNDINGS * _roundings(graph, inputs, plain)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from autofuse.graph.loading.simplify.writer import NotCoveredError, Writer
 from autofuse.graph.model import Operator
 from autofuse.graph.own.names import DOMAIN
-from autofuse.graph.own.weight_only import LEVEL, OP_TYPE, unpacked
+from autofuse.graph.own.weight_only import BY_BYTES, IN_BYTES, LEVEL, OP_TYPE, unpacked
 
 LEAST_BLOCK = 16
 _REALS = ("float32", "float16")
@@ -47,7 +47,8 @@ def matmul_nbits(write: Writer) -> bool:
     bias = write.input(5)
     output = write.draft.fresh(f"{write.operator.name}/product") if bias else write.result(0)
     name = f"{write.operator.name}/product" if bias else write.operator.name
-    write.made.append(Operator(name, OP_TYPE, tuple(inputs), (output,), sizes, DOMAIN))
+    allowed = {IN_BYTES: 1} if sizes[LEVEL] == BY_BYTES else {}
+    write.made.append(Operator(name, OP_TYPE, tuple(inputs), (output,), sizes | allowed, DOMAIN))
     if bias:
         write.op("Add", "", output, bias, output=write.result(0))
     return True

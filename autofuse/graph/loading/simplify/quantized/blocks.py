@@ -18,12 +18,10 @@ from autofuse.graph.loading.draft import Draft
 from autofuse.graph.loading.simplify.quantized.levels import Known
 from autofuse.graph.model import Operator
 from autofuse.graph.own.names import DOMAIN
-from autofuse.graph.own.weight_only import LEVEL, OP_TYPE, BlockWeights
+from autofuse.graph.own.weight_only import BY_BYTES, LEVEL, OP_TYPE, BlockWeights
 
 BLOCKS = (16, 256)
 """Least and largest block of a weight-only product; larger ones are cut, others folded."""
-BY_BYTES = 4
-"""Accuracy level that ONNX Runtime gives such products of a model in QDQ form."""
 _READERS = frozenset({"DequantizeLinear", "GatherBlockQuantized"})
 _NIBBLES = frozenset({TensorProto.INT4, TensorProto.UINT4})
 
@@ -107,6 +105,8 @@ def _coded(rows: list[NDArray[Any] | None], block: int) -> BlockWeights:
 
 
 def _written(draft: Draft, operator: Operator, weights: BlockWeights) -> list[Operator]:
+    """The weight-only product. ONNX Runtime rounds its rows to bytes, of which the model says nothing: by the level its
+    own results are judged, while kernels of ours compute in float32."""
     names = zip(("codes", "scales", "zeros"), weights.packed(), strict=False)
     inputs = (operator.inputs[0], *(draft.add_constant(f"{operator.name}/{label}", array) for label, array in names))
     attributes = {**weights.attributes, LEVEL: BY_BYTES}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.graph.own.weight_only import unpacked
+from autofuse.graph.own.weight_only import IN_BYTES, unpacked
 from autofuse.kernels.workload.workload import Workload, WorkloadOperator
 
 Array = NDArray[Any]
@@ -20,6 +20,7 @@ class WeightOnly:
     """out[row, column] = sum over the depth of x * (code - zero) * scale; both differ by column and block of the depth.
 
     `x`, `codes`, `scales`, `zeros`: value indices (`zeros` -1: half the range). `lead`: extents of x before the depth.
+    `in_bytes`: whether the model lets each block of a row be rounded to bytes, and weights less zero points are bytes.
     """
 
     x: int
@@ -31,6 +32,7 @@ class WeightOnly:
     columns: int
     bits: int
     block: int
+    in_bytes: bool
 
     @property
     def rows(self) -> int:
@@ -64,7 +66,9 @@ def weight_only_form(workload: Workload, operator: WorkloadOperator) -> WeightOn
     *lead, depth = workload.values[x].shape
     sizes = {name: operator.attribute(name) for name in ("N", "bits", "block_size")}
     columns, bits, block = (size for size in sizes.values() if isinstance(size, int))
-    return WeightOnly(x, codes, scales, zeros, tuple(lead), depth, columns, bits, block)
+    fits = zeros < 0 or (bits == 4 and workload.values[zeros].dtype == "uint8")
+    in_bytes = bool(operator.attribute(IN_BYTES)) and fits
+    return WeightOnly(x, codes, scales, zeros, tuple(lead), depth, columns, bits, block, in_bytes)
 
 
 def weight_only_refusal(workload: Workload, operator: WorkloadOperator) -> str | None:
@@ -125,11 +129,18 @@ class Packing:
         """What is added to a weight whose code less half the range is scaled: (half the range - zero) * scale."""
         form = self.form
         if zeros.dtype == np.uint8:
-            zeros = unpacked(zeros.reshape(form.columns, -1), form.bits, form.blocks)
+            zeros = self._codes_of(zeros)
         real = zeros.reshape(form.columns, form.blocks).astype(np.float32)
         return self._in_panels((np.float32(form.middle) - real) * scales.reshape(form.columns, form.blocks))
 
-    def _in_panels(self, factors: Array) -> Array:
-        padded = np.zeros((self.panels * self.width, self.form.blocks), np.float32)
+    def zeros(self, zeros: Array) -> Array:
+        """Zero points that are codes as bytes, four of each."""
+        return np.repeat(self._in_panels(self._codes_of(zeros), np.int8)[..., None], 4, axis=-1)
+
+    def _codes_of(self, zeros: Array) -> Array:
+        return unpacked(zeros.reshape(self.form.columns, -1), self.form.bits, self.form.blocks)
+
+    def _in_panels(self, factors: Array, dtype: type[np.generic] = np.float32) -> Array:
+        padded = np.zeros((self.panels * self.width, self.form.blocks), dtype)
         padded[: self.form.columns] = factors.reshape(self.form.columns, -1)
         return np.ascontiguousarray(padded.reshape(self.panels, self.width, -1).transpose(0, 2, 1))

@@ -19,9 +19,12 @@ _LOOK_UP = "llvm.x86.avx512.permvar.sf.512"
 
 
 class Weights:
-    """Codes in words of 32 bits, scales, and what zero points add; see `Packing`."""
+    """Codes in words of 32 bits, scales, and what zero points add; see `Packing`.
 
-    def __init__(self, scope: Scope, form: WeightOnly, vectors: int) -> None:
+    `real`: whether codes become real numbers; else they are read as they are.
+    """
+
+    def __init__(self, scope: Scope, form: WeightOnly, vectors: int, real: bool = True) -> None:
         self.emitter, self.form = scope.emitter, form
         target = scope.emitter.target
         self.lanes = target.lanes
@@ -38,7 +41,7 @@ class Weights:
             name, lambda c: packing.scales(workload.array_of(form.scales, c)), shape, "float32"
         )
         self.words, self.scales, self.shifts = words.buffer, scales.buffer, None
-        if form.zeros >= 0:
+        if real and form.zeros >= 0:
             name = "_".join(map(str, (f"shifts{form.scales}_{form.zeros}", *shape)))
             self.shifts = scope.declare_constant(
                 name,
@@ -47,7 +50,7 @@ class Weights:
                 "float32",
             ).buffer
         self.table: Expr = None
-        if self.by_table:
+        if real and self.by_table:
             codes = np.arange(TABLE_LANES, dtype=np.float32) - form.middle
             table = scope.declare_constant("codes_as_numbers", lambda _: codes, codes.shape, "float32")
             self.table_buffer = table.buffer
