@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from itertools import product
 from math import gcd
 from pathlib import Path
 
@@ -54,7 +53,14 @@ from autofuse.kernels.emission import Emission
 from autofuse.kernels.lowering.coverage import require_kernels
 from autofuse.kernels.lowering.layout import assign_layouts
 from autofuse.kernels.lowering.lower import Lowering
-from autofuse.kernels.open_sizes.images.grid_tiles import Range, Split, splits_text, tile_splits, timed_splits
+from autofuse.kernels.open_sizes.images.grid_tiles import (
+    Range,
+    Split,
+    all_tiles,
+    splits_text,
+    tile_splits,
+    timed_splits,
+)
 from autofuse.kernels.open_sizes.images.open_grid import GridArgument, GridForm
 from autofuse.kernels.open_sizes.open_rows import check_elements
 from autofuse.kernels.workload.free_reshape import is_free_reshape
@@ -223,7 +229,7 @@ def _built(known: GridOperators, group: GridGroup, layouts: Mapping[str, str]) -
     ranges = [_range(opened, grid[one.size], slides.get(one.size, Slide())) for axis, one in placed if axis]
     splits = (ONE,) * (len(order) - len(ranges)) + (tile_splits(bound.workload, ranges, beyond) if ranges else ())
     tiles = {}
-    for one in product(*(split.lengths for split in splits)):
+    for one in all_tiles(splits):
         made = tile_graph(known, group, dict(zip(order, one, strict=True)))
         tiles[one] = OpenTile(1, bind_workload(made.graph, made.operators, layouts), {})
     fill = look.fill if look is not None and beyond else None

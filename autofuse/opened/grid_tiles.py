@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import prod
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from autofuse.graph.model import Graph
 from autofuse.graph.transform.open_sizes.images.grid_graph import GridGraph
 from autofuse.graph.transform.open_sizes.images.grid_rules import GridOperators
 from autofuse.graph.transform.open_sizes.images.grid_tiles import tile_graph
+from autofuse.kernels.open_sizes.images.grid_tiles import stands_in
 from autofuse.kernels.workload.workload import BoundWorkload
 from autofuse.opened.grid_job import GridModel, form_of_images, grid_plan, write_grid
 from autofuse.opened.tiled import Tiled
@@ -67,11 +69,13 @@ def _runs(opened: GridGraph, group: BuiltGroup, lengths: tuple[int, ...], point:
     """How many tiles of such lengths a call of these sizes computes."""
     if group.form is None:
         return 1
-    grid = opened.grid(group.bound.outputs[0])
-    found = []
-    for size, split, length in zip(group.form.sizes, group.form.splits, lengths, strict=True):
-        found.append(split.counts(grid[size].at(point))[split.lengths.index(length)])
-    return prod(found)
+    grid, splits = opened.grid(group.bound.outputs[0]), group.form.splits
+    along = [
+        dict(zip(split.lengths, split.counts(grid[size].at(point)), strict=True))
+        for size, split in zip(group.form.sizes, splits, strict=True)
+    ]
+    standing = (one for one in product(*along) if stands_in(one, splits) == lengths)
+    return sum(prod(counts[length] for counts, length in zip(along, one, strict=True)) for one in standing)
 
 
 def _alone(graph: Graph, bound: BoundWorkload) -> Graph:

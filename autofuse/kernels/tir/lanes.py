@@ -27,10 +27,17 @@ _KNOWN: dict[type[object], tuple[str, ...]] = {}
 def must_stay_scalar(loop: Any) -> bool:
     """Whether a loop names values, and computes one that differs by lane in a way that TVM cannot vectorize."""
     statements = list(loop.body.seq) if isinstance(loop.body, tirx.SeqStmt) else [loop.body]
-    if not any(isinstance(statement, tirx.Bind) for statement in statements) or not _holds_call(loop.body):
+    if not any(isinstance(statement, tirx.Bind) for statement in statements):
+        return False
+    guarded = any(isinstance(statement, tirx.IfThenElse) for statement in statements)
+    if not guarded and not _holds_call(loop.body):
         return False
     varying = [loop.loop_var]
     for statement in statements:
+        if isinstance(statement, tirx.IfThenElse):
+            if _reads(statement.condition, varying) or _is_split(getattr(statement.then_case, "value", 0), varying):
+                return True
+            continue
         if _is_split(statement.value, varying):
             return True
         if isinstance(statement, tirx.Bind) and _reads(statement.value, varying):

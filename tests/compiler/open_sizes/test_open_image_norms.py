@@ -82,6 +82,26 @@ def test_channels_that_fill_no_vector_are_normalised_alike(tmp_path: Path, chann
     ])  # fmt: skip
 
 
+ROWS = """
+  w1 = MaxPool <kernel_shape = [1, 1]> (x)
+  t = Transpose <perm = [0, 2, 3, 1]> (w1)
+  n = ReduceL2 (t, rows)
+  q = Mul (t, t)
+  m = ReduceMean (q, rows)
+  h = ReduceMax <keepdims = 0> (t, rows)
+  d = Div (t, n)
+  e = Add (d, m)
+  f = Sub (e, h)
+  y = Transpose <perm = [0, 3, 1, 2]> (f)"""
+
+
+def test_channels_behind_their_places_are_reduced_alike(tmp_path: Path) -> None:
+    model = written(tmp_path, ROWS, "1, 21, height, width", rows=np.array([1, 2]))
+    check_images(model, built_images(model, {"height": (2, 40), "width": (2, 40)}), [
+        {"height": high, "width": wide} for high, wide in ((2, 2), (2, 40), (40, 2), (33, 17), (40, 40))
+    ])  # fmt: skip
+
+
 @pytest.mark.parametrize("name", BODIES)
 def test_a_graph_with_places_apart_computes_the_same(tmp_path: Path, name: str) -> None:
     graph = load(written(tmp_path, BODIES[name], "2, 32, 6, 10"))

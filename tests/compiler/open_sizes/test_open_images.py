@@ -14,7 +14,7 @@ from autofuse import Session, api
 from autofuse.backend.library.compiled import Library
 from autofuse.cli.main import app
 from autofuse.errors import InputError
-from autofuse.kernels.open_sizes.images.grid_tiles import Split
+from autofuse.kernels.open_sizes.images.grid_tiles import Split, all_tiles, stands_in
 from tests.compiler.open_sizes.images import (
     CLASSIFIER,
     CLASSIFIER_WEIGHTS,
@@ -129,6 +129,27 @@ def test_the_tiles_of_a_size_compute_all_of_it(split: Split) -> None:
     assert Split((16, 12, 8), 10, True).counts(11) == (0, 1, 0)
     assert Split((16, 12, 8), 10, True).counts(36) == (2, 0, 1)
     assert Split((32, 8), 4).counts(48) == (1, 2)
+
+
+def test_few_places_have_tiles_of_four_and_none_much_longer_one_way() -> None:
+    few = Split((16, 12, 8, 4), 10, True)
+    assert [few.counts(extent) for extent in (3, 4, 5, 11)] == [(0, 0, 0, 1), (0, 0, 0, 1), (0, 0, 1, 0), (0, 1, 0, 0)]
+    tiles = all_tiles((Split((1,)), few, few))
+    assert len(tiles) == 12
+    assert {stands_in((1, 4, 16), (Split((1,)), few, few)), stands_in((1, 8, 16), (Split((1,)), few, few))} == {
+        (1, 8, 16)
+    }
+    assert all(max(one[1:]) <= 2 * min(one[1:]) for one in tiles)
+    assert stands_in((1, 64), (Split((1,)), Split((64, 8), 4))) == (1, 64)
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("all_weights_are_many")
+def test_tiles_that_stand_in_for_others_compute_the_same(tmp_path: Path) -> None:
+    model = write(tmp_path / "wide.onnx", WIDE, WIDE_WEIGHTS)
+    library = built_images(model, {"height": (3, 36), "width": (4, 36)}, threads=2)
+    shapes = [(3, 4), (4, 16), (36, 4), (3, 36), (20, 36), (36, 20), (5, 12), (13, 7), (8, 8), (36, 36)]
+    check_images(model, library, [{"height": high, "width": wide} for high, wide in shapes])
 
 
 @pytest.mark.long

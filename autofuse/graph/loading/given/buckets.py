@@ -69,7 +69,7 @@ def form_of(
 
 WINDOWS = frozenset(
     ("AveragePool", "Conv", "ConvInteger", "ConvTranspose", "DepthToSpace", "GlobalAveragePool", "GlobalMaxPool")
-) | {"InstanceNormalization", "MaxPool", "QLinearConv", "Resize", "SpaceToDepth", "Upsample"}
+) | {"GroupNormalization", "InstanceNormalization", "MaxPool", "QLinearConv", "Resize", "SpaceToDepth", "Upsample"}
 """Operators on maps [N, C, ...]."""
 MIXING = frozenset(("Attention", "Gemm", "MatMul", "Softmax"))
 """Operators behind which an axis of an input is hardly that of a map any more."""

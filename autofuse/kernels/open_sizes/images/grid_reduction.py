@@ -14,9 +14,10 @@ from tvm.script.ir_builder import IRBuilder
 
 from autofuse.device.target import Target
 from autofuse.kernels.build import FUNCTION_ATTRIBUTES, Constants, Kernel, complete
-from autofuse.kernels.families.reductions.reduction import REDUCE
+from autofuse.kernels.families.reductions.reduction import REDUCE, reduced_axes
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.open_sizes.images.open_grid import Given, GridForm, whole_array
+from autofuse.kernels.open_sizes.open_reduction import column_pieces
 from autofuse.kernels.tir.emit import Emitter, Expr, Index, const
 from autofuse.kernels.workload.workload import Workload
 
@@ -27,7 +28,8 @@ VECTORS = 4
 
 
 def grid_reduction_kernel(workload: Workload, form: GridForm, target: Target) -> Kernel:
-    """The kernel of a reduction of each channel of each image to one place, and of what `workload` computes before it.
+    """The kernel of a reduction of each channel of each image to one place, and of what `workload` computes before it;
+    channels stand in front of the places, or behind them.
 
     All that it reads has all open sizes of places, or none. The result has one place a channel, so that it lies alike
     in each layout.
@@ -52,20 +54,54 @@ class _Reduction:
         self.scope, self.emitter = scope, scope.emitter
         operator = scope.workload.operators[-1]
         self.source, shape = operator.inputs[0], scope.shape(operator.inputs[0])
-        self.mean = operator.op_type in ("GlobalAveragePool", "ReduceMean")
+        self.kind = operator.op_type
+        self.in_rows = 1 in reduced_axes(scope.workload, operator)
         self.first, self.contribute, self.fold = REDUCE[operator.op_type]
         whole = [one for one in given if one.argument.value.shape == shape]
         blocks = [one.argument.value.block for one in whole]
         self.block = max((block for block in blocks if block), default=1)
         self.rank, self.extents = len(shape), whole[0].extents
-        self.maps = shape[1] // self.block
-        self.places = builder.bind(prod(self.extents[3:], start=self.extents[2] * 1))
+        self.channels = shape[-1] if self.in_rows else shape[1]
+        self.maps = self.channels // self.block
+        places = self.extents[1:-1] if self.in_rows else self.extents[2:]
+        self.places = builder.bind(prod(places[1:], start=places[0] * 1))
         result = made.argument.value
-        count = self.extents[0] * shape[1]
+        count = self.extents[0] * self.channels
         self.result = builder.decl_buffer((count,), result.dtype, data=made.buffer.data, align=64)
         self.lanes = self.block if self.block > 1 else self.emitter.lanes
 
     def emit(self) -> None:
+        """All results."""
+        if self.in_rows:
+            self.over_rows()
+        else:
+            self.over_maps()
+
+    def over_rows(self) -> None:
+        """Channels that stand behind the places: a few vectors of them by each task, over all places."""
+        emitter, number = self.emitter, self.extents[0]
+        repeats = None if isinstance(number, int) and number == 1 else number
+        for begin, tasks, vectors, lanes in column_pieces(self.channels, emitter.lanes, VECTORS):
+            with emitter.parallel_parts(tasks, repeats) as (image, task):
+                columns = [begin + task * vectors * lanes + vector * lanes for vector in range(vectors)]
+                totals, parts = (emitter.registers(vectors, lanes) for _ in range(2))
+                self.clear(*totals)
+                with builder.serial(0, (self.places + (BLOCK - 1)) // BLOCK) as block:
+                    self.clear(*parts)
+                    with builder.serial(0, tirx.min(self.places - block * BLOCK, BLOCK)) as step:
+                        for column, part in zip(columns, parts, strict=True):
+                            with emitter.vector(lanes) as lane, self.scope.point():
+                                index = (image, *(0,) * (self.rank - 3), block * BLOCK + step, column + lane)
+                                read = self.contribute(self.scope.read(self.source, index))
+                                emitter.put(part, lane, self.fold(part[lane], read))
+                    for total, part in zip(totals, parts, strict=True):
+                        with emitter.vector(lanes) as lane:
+                            emitter.put(total, lane, self.fold(total[lane], part[lane]))
+                for column, total in zip(columns, totals, strict=True):
+                    with emitter.vector(lanes) as lane:
+                        emitter.put(self.result, image * self.channels + column + lane, self.finished(total[lane]))
+
+    def over_maps(self) -> None:
         """All maps, each by one task."""
         emitter = self.emitter
         with emitter.parallel(self.extents[0] * self.maps) as task:
@@ -75,8 +111,7 @@ class _Reduction:
             total, *parts = emitter.registers(1 + VECTORS, self.lanes)
             self.clear(total)
             with builder.serial(0, (steps + (BLOCK - 1)) // BLOCK) as block:
-                for part in parts:
-                    self.clear(part)
+                self.clear(*parts)
                 with builder.serial(0, tirx.min(steps - block * BLOCK, BLOCK)) as step:
                     for number, part in enumerate(parts):
                         self.add(part, image, channel, (block * BLOCK + step) * VECTORS + number)
@@ -124,10 +159,14 @@ class _Reduction:
             builder.buffer_store(whole, self.fold(whole[0], self.read(*at, done + rest)), [0])
         builder.buffer_store(self.result, self.finished(whole[0]), [task])
 
-    def clear(self, vector: Any) -> None:
-        with self.emitter.vector(self.lanes) as lane:
-            self.emitter.put(vector, lane, const(self.first, "float32"))
+    def clear(self, *vectors: Any) -> None:
+        for vector in vectors:
+            lanes = int(vector.shape[0])
+            with self.emitter.vector(lanes) as lane:
+                self.emitter.put(vector, lane, const(self.first, "float32"))
 
     def finished(self, total: Expr) -> Expr:
         """The operator's last step."""
-        return total / tirx.Cast("float32", self.places) if self.mean else total
+        if self.kind in ("GlobalAveragePool", "ReduceMean"):
+            return total / tirx.Cast("float32", self.places)
+        return tirx.sqrt(total) if self.kind == "ReduceL2" else total

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import gcd, prod
 
 from autofuse.kernels.open_sizes.open_rows import WEIGHTED
@@ -25,6 +26,10 @@ LONG = 128
 COVERING = (16, 12, 8)
 """Lengths of tiles that read many weights, where the smallest image has fewer places than the shortest tile; else the
 first and the last: each is a kernel to be compiled."""
+FEWEST = 4
+"""The shortest one, where the smallest image has no more places: a tile of 8x8 computes four times as many."""
+OBLONG = 2
+"""Times that such a tile is as long along one size as along another, at most: longer ones stand in for others."""
 READING = 10
 """Places along a size that a tile could compute while it reads many weights."""
 STARTING = 4
@@ -68,6 +73,22 @@ class Split:
         return (whole + taken.count(self.lengths[0]), *(taken.count(length) for length in self.lengths[1:]))
 
 
+def stands_in(lengths: Sequence[int], splits: Sequence[Split]) -> tuple[int, ...]:
+    """The lengths of the tile that is computed in the place of one: of those that reach beyond the image, none is much
+    longer along one size than along another."""
+    cut = [length for length, split in zip(lengths, splits, strict=True) if split.cut]
+    least = max(cut, default=0) / OBLONG
+    return tuple(
+        min(one for one in split.lengths if one >= max(length, least)) if split.cut else length
+        for length, split in zip(lengths, splits, strict=True)
+    )
+
+
+def all_tiles(splits: Sequence[Split]) -> list[tuple[int, ...]]:
+    """The lengths of all tiles that are computed, the longest first."""
+    return list(dict.fromkeys(stands_in(one, splits) for one in product(*(split.lengths for split in splits))))
+
+
 def timed_splits(splits: Sequence[Split], times: Mapping[tuple[int, ...], float]) -> tuple[Split, ...]:
     """Splits whose tiles cost what they take beside the longest of the other sizes. `times`: of all tiles, by their
     lengths along each size."""
@@ -75,7 +96,7 @@ def timed_splits(splits: Sequence[Split], times: Mapping[tuple[int, ...], float]
 
     def costs(number: int) -> tuple[float, ...]:
         before, behind = longest[:number], longest[number + 1 :]
-        return tuple(times[(*before, length, *behind)] for length in splits[number].lengths)
+        return tuple(times[stands_in((*before, length, *behind), splits)] for length in splits[number].lengths)
 
     return tuple(replace(split, costs=costs(number)) for number, split in enumerate(splits))
 
@@ -121,10 +142,11 @@ def _covering(one: Range) -> Split:
     if one.unit % SQUARE == 0:
         return Split((SQUARE,))
     wished = COVERING if one.low < SMALLEST else (SQUARE, SMALLEST)
+    wished = (*wished, FEWEST) if one.low <= FEWEST else wished
     lengths = tuple(length for length in wished if length % one.aligned == 0)
     if not lengths:
         return _split(SQUARE, one)
-    return Split(lengths, READING, one.low < lengths[-1])
+    return Split(lengths, READING, one.low < SMALLEST)
 
 
 def _split(wished: int, one: Range) -> Split:

@@ -22,7 +22,7 @@ from autofuse.graph.transform.open_sizes.images.grid_windows import Slide
 from autofuse.kernels.build import FUNCTION_ATTRIBUTES, Constants, Kernel, complete, emit_body
 from autofuse.kernels.families.protocol import Schedule
 from autofuse.kernels.nest.evaluate import Pack
-from autofuse.kernels.open_sizes.images.grid_tiles import Split
+from autofuse.kernels.open_sizes.images.grid_tiles import Split, stands_in
 from autofuse.kernels.open_sizes.images.grid_window_copy import WindowCopy
 from autofuse.kernels.open_sizes.open_rows import work
 from autofuse.kernels.schedule.covers import stepped
@@ -225,7 +225,8 @@ class _Grid:
                 yield builder.bind(tirx.max(tirx.min(before + (task + more) * length, extent - length), 0))
 
     def tile(self, starts: Sequence[Expr], lengths: Lengths) -> None:
-        """One tile."""
+        """One tile, or one that stands in for it, which computes more places."""
+        lengths = stands_in(lengths, self.form.splits)
         tile, number = self.tiles[lengths], list(self.tiles).index(lengths)
         begins = dict(zip(self.form.sizes, starts, strict=True))
         indices = (*tile.workload.of_kind("input"), *tile.workload.of_kind("output"))

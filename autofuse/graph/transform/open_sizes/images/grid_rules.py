@@ -21,7 +21,10 @@ from autofuse.graph.transform.open_sizes.images.resizing import resizing_of
 from autofuse.graph.transform.open_sizes.open_graph import constant_integers
 from autofuse.graph.transform.open_sizes.rows import keeps_rows
 
-_OVER_ALL = names("GlobalAveragePool GlobalMaxPool ReduceMax ReduceMean ReduceSum")
+_OVER_ALL = names(
+    """GlobalAveragePool GlobalMaxPool ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum
+    ReduceSumSquare"""
+)
 """Reductions that have a kernel over all places."""
 _ALONG = names("ArgMax ArgMin")
 """Reductions along one axis, which their result may lack."""
@@ -78,11 +81,12 @@ class GridOperators:
         made = opened.axes.get(operator.outputs[0], {})
         if made.keys() - {0} or made.get(0) != opened.axes[data].get(0) or graph.tensors[data].dtype != "float32":
             return False
-        if not opened.axes[data].keys() - {0}:
-            return False
         rank = len(graph.tensors[data].shape)
         axes = _axes(opened, operator, rank)
-        return rank > 2 and axes == set(range(2, rank))
+        if not opened.axes[data].keys() - {0} <= axes or opened.axes[data].keys() <= {0}:
+            return False
+        # Places behind channels, or in front of them.
+        return rank > 2 and (axes == set(range(2, rank)) or (axes == set(range(1, rank - 1)) and rank > 3))
 
     def _reason(self, operator: Operator) -> str:
         """Why an operator is not known to keep all places apart; "" where it does."""
