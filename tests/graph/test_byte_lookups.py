@@ -102,6 +102,15 @@ def test_a_swish_through_bytes_is_one_table_and_the_convolutions_around_stay_int
     assert ["ConvInteger", "Add", "DequantizeLinear", "QuantizeLinear", "ByteLookup"] in names
 
 
+@pytest.mark.parametrize(("name", "tabled"), [("LeakyRelu", False), ("Sigmoid", True)])
+def test_numbers_behind_what_is_hardly_dear_are_computed_without_a_table(name: str, tabled: bool) -> None:
+    net = Net()
+    x = net.real(every_byte(net), SCALE, ZERO)
+    other = net.real(net.given("x2", *EVERY_BYTE), SCALE, ZERO)
+    net.quantised(net.op("Add", levelled(net, net.op(name, x)), other), 0.04, 11, "y")
+    assert kinds(same_bits_apart(net, "y"))["ByteLookup"] == tabled
+
+
 def test_a_table_behind_a_table_is_one() -> None:
     net = Net()
     x = levelled(net, net.op("Tanh", net.real(every_byte(net), SCALE, ZERO)))

@@ -69,7 +69,15 @@ def test_what_follows_a_table_is_computed_in_its_kernel(bench: Bench) -> None:
     text = SWISH.replace("y =", "q =") + "; r = DequantizeLinear (q, s, z); y = Mul (r, v)"
     small = Small(parsed(text), {"x": x, "v": np.ones((5, 1), "float32") * 3}, ["y"], levels("uint8"))
     for lanes in (4, 8, 16):
-        exact(bench, small, bench.target(lanes))
+        assert ("vpermi2var.d" in exact(bench, small, bench.target(lanes))) == (lanes > CPUS["avx2.pshuf"][1])
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_numbers_are_computed_with_every_entry(bench: Bench, dtype: str) -> None:
+    every = np.random.default_rng(3).permutation(np.arange(1024) % 256).astype("uint8").view(dtype).reshape(4, 256)
+    text = SWISH.replace("y =", "q =") + "; y = DequantizeLinear (q, s, z)"
+    small = Small(parsed(text), {"x": every}, ["y"], levels(dtype))
+    assert "vpermi2var.d" in exact(bench, small, bench.target(16))
 
 
 @pytest.mark.parametrize("way", ["avx2.pshuf", "avx512.pshuf", "vpermi2", "ssse3.pshuf"])

@@ -12,7 +12,7 @@ from tvm import tirx
 from autofuse.graph.own.names import BYTE_LOOKUP, ROUND
 from autofuse.kernels.nest.index import FORWARD, READ
 from autofuse.kernels.nest.nest import RESHAPES, Nest
-from autofuse.kernels.nest.quantized.byte_tables import packed_table, table_bytes
+from autofuse.kernels.nest.quantized.byte_tables import Words, packed_table, reads_words, table_bytes
 from autofuse.kernels.nest.quantized.quantization import TAKEN as QUANTIZATION
 from autofuse.kernels.nest.scalar import JOINED, SCALAR
 from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index, const
@@ -130,6 +130,14 @@ class Scope:
         size = table_bytes(target)
         return self.declare_constant(f"table{value}", lambda c: packed_table(c[place], target), (size,), dtype)
 
+    def words(self, value: int) -> Array | Words:
+        """A constant table of bytes as numbers that are computed with are looked up in it."""
+        if not reads_words(self.emitter.target, self.emitter.extent):
+            return self.table(value)
+        place = self.workload.of_kind("constant").index(value)
+        words = self.declare_constant(f"words{value}", lambda c: c[place].view("int32"), (Words.COUNT,), "int32")
+        return Words(words.buffer, self.emitter.lane)
+
     def compute(self, operator: WorkloadOperator, value: int, index: Index) -> Expr:
         """The element of an operator's result that stands nowhere in memory."""
         if operator.op_type in SCALAR:
@@ -156,13 +164,14 @@ class Scope:
         finally:
             self._bind, self._memo = outer, memo
 
-    def argument(self, operator: WorkloadOperator, place: int, index: Index) -> Expr | Array | None:
+    def argument(self, operator: WorkloadOperator, place: int, index: Index) -> Expr | Array | Words | None:
         """Operand `place` of an elementwise operator at the index of its result; all of a table."""
         value = operator.inputs[place]
         if value < 0:
             return None
         if place and operator.op_type == BYTE_LOOKUP:
-            return self.table(value)
+            last = self.uses[operator.outputs[0]] == 1 and operator.outputs[0] in self.workload.of_kind("output")
+            return self.table(value) if last else self.words(value)
         shape = self.shape(value)
         if place and operator.op_type == "BatchNormalization":
             return self.read(value, (index[1] if len(index) > 1 else 0,))

@@ -261,6 +261,11 @@ class Emitter:
         """Lanes of the vector loop around."""
         return self._vector.extent
 
+    @property
+    def lane(self) -> Expr:
+        """The variable of the vector loop around."""
+        return self._vector.lane
+
     def held(self, value: Expr) -> Any:
         """A buffer outside of the vector loop around that holds `value`, a float32 for each lane."""
         held = self._register("float32")

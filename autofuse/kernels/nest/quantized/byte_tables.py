@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,13 +43,44 @@ def lookup_refusal(operator: WorkloadOperator, workload: Workload) -> str | None
 
 
 def look_up(args: Sequence[Any], operator: WorkloadOperator, out_dtype: str, bind: Bind) -> Expr:
-    """The entry of a table, an array, at the bits of a byte."""
-    del operator, out_dtype, bind
+    """The entry of a table, an array or its words, at the bits of a byte."""
+    del operator
     byte, table = args
     place = tirx.Cast("int32", byte)
     if str(byte.ty.dtype) == "int8":
         place = tirx.bitwise_and(place, const(_BITS, "int32"))
-    return table.buffer[place]
+    return table.found(bind(place), out_dtype) if isinstance(table, Words) else table.buffer[place]
+
+
+@dataclass(frozen=True)
+class Words:
+    """A table as words of four entries, in a buffer, for a vector loop over `LANES` numbers of which `lane` is one.
+
+    `vpermi2d` (AVX512F) picks from 32 of them.
+    """
+
+    LANES: ClassVar[int] = 16
+    COUNT: ClassVar[int] = ENTRIES // 4
+
+    buffer: Any
+    lane: Expr
+
+    def found(self, place: Expr, dtype: str) -> Expr:
+        """The entry at a place."""
+        number = tirx.shift_right(place, const(2, "int32"))
+        parts = [self.buffer[self.lane + start] for start in range(0, self.COUNT, self.LANES)]
+        low, high = (
+            tirx.call_llvm_pure_intrin("int32", "llvm.x86.avx512.vpermi2var.d.512", parts[n], number, parts[n + 1])
+            for n in (0, 2)
+        )
+        word = tirx.Select(place < const(_TOP, "int32"), low, high)
+        bits = tirx.shift_left(tirx.bitwise_and(place, const(3, "int32")), const(3, "int32"))
+        return tirx.Cast(dtype, tirx.shift_right(word, bits))
+
+
+def reads_words(target: Target, extent: int) -> bool:
+    """Whether a vector loop over so many numbers looks up words."""
+    return extent == target.lanes == Words.LANES and has_feature(target, "avx512f")
 
 
 @dataclass(frozen=True)
