@@ -185,6 +185,15 @@ def test_a_pad_joins_the_convolution_below_it(builder: Any) -> None:
     assert groups(plan_from(b.build(b.conv("conv", x, 8)), {})) == {"pad+conv"}
 
 
+@pytest.mark.parametrize(("rows", "stays"), [(8, True), (9, False)])
+def test_keys_are_turned_by_the_product_of_few_rows_that_reads_them(builder: Any, rows: int, stays: bool) -> None:
+    b = builder()
+    new = b.op("MatMul", "new", (b.input("x", 1, 2, 5, 16), b.constant(16, 16)), (1, 2, 5, 16))
+    turned = b.op("Transpose", "turn", (new,), (1, 2, 16, 5), perm=(0, 1, 3, 2))
+    scores = b.op("MatMul", "scores", (b.input("q", 1, 2, rows, 16), turned), (1, 2, rows, 5))
+    assert groups(plan_from(b.build(scores), {})) == ({"new", "turn+scores"} if stays else {"new+turn", "scores"})
+
+
 def test_elementwise_work_without_an_anchor_above_joins_the_normalisation_and_is_written_too(builder: Any) -> None:
     b = builder()
     total = b.op("Add", "add", (b.input("x", 1, 16, 32), b.input("y", 1, 16, 32)))

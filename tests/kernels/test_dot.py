@@ -77,3 +77,37 @@ def test_it_is_offered_first_where_columns_are_few_and_nowhere_else(bench: Bench
 def test_where_it_cannot_be_the_direct_form_is_used(bench: Bench) -> None:
     bench.check(MODELS["an image"], {}, DOT)
     bench.check(few("y = Conv (x, w)", (1, 8, 5, 6), (11, 8, 1, 1), 11), {"x": "c8"}, DOT)
+
+
+def keys(
+    rows: int, tokens: int, width: int, perm: tuple[int, ...] = (0, 1, 3, 2), then: str = "y = Mul (p, c)"
+) -> Small:
+    """Queries of a few rows by keys that are inputs, and are turned here."""
+    shape = (2, 3, tokens, width) if perm == (0, 1, 3, 2) else (2, tokens, 3, width)
+    nodes = parsed(f"t = Transpose <perm=[{', '.join(map(str, perm))}]> (k); p = MatMul (q, t); {then}")
+    return Small(nodes, {"q": real(2, 3, rows, width), "k": real(*shape, seed=1)}, ["y"], {"c": real(1, seed=2)})
+
+
+TURNED = {
+    "one row": keys(1, 21, 16),
+    "some rows": keys(7, 18, 32),
+    "tokens first": keys(3, 9, 16, perm=(0, 2, 3, 1)),
+    "one token": keys(4, 1, 16),
+}
+
+
+@pytest.mark.parametrize("name", TURNED)
+@pytest.mark.parametrize("lanes", [16, 8, 4])
+def test_few_rows_read_a_turned_matrix_as_it_lies(bench: Bench, name: str, lanes: int) -> None:
+    bench.check(TURNED[name], {}, DOT, lanes)
+    workload = bench.bind(TURNED[name], {}).workload
+    target = Target("znver4", lanes, 32, 2, 32768, 1048576)
+    first = first_schedules(workload, open_knobs(workload, target, load_space("default", "avx512").schedule), target)[0]
+    assert first["contraction.algorithm"] == "dot"
+
+
+@pytest.mark.parametrize("small", [keys(9, 20, 16), keys(2, 20, 15)], ids=["many rows", "odd width"])
+def test_other_products_pack_a_turned_matrix(bench: Bench, small: Small) -> None:
+    bench.check(small, {}, DOT)
+    knobs = open_knobs(bench.bind(small, {}).workload, AVX2, load_space("default", "avx2").schedule)
+    assert "dot" not in knobs.get("contraction.algorithm", ())

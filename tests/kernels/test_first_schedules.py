@@ -353,3 +353,9 @@ def test_tasks_of_tiles_are_looked_at_once_whatever_their_pixels(bench: Bench, m
     small = Small(parsed("y = Conv (x, w)"), {"x": real(1, 64, 14, 14)}, ["y"], {"w": real(256, 64, 1, 1)})
     schedules(bench, small, 2, {"x": "c16", "y": "c16"})
     assert len(asked) == len(set(asked)) > 1
+
+
+@pytest.mark.parametrize(("rows", "operand"), [(1, "direct"), (16, "direct"), (17, "packed")])
+def test_few_rows_read_a_computed_matrix_where_it_lies(bench: Bench, rows: int, operand: str) -> None:
+    small = Small(parsed("y = MatMul (p, v)"), {"p": real(2, rows, 70), "v": real(2, 70, 64, seed=1)}, ["y"])
+    assert guesses(bench, small)[0]["contraction.operand"] == operand

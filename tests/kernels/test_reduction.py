@@ -210,3 +210,15 @@ def test_a_large_mean_does_not_spoil_the_variance(bench: Bench) -> None:
     x = real(4, 64) + np.float32(1000)
     nodes = [node("LayerNormalization", ["x", "g"], ["y"], axis=-1)]
     bench.check(Small(nodes, {"x": x}, ["y"], {"g": np.ones(64, "float32")}), limit=1e-3)
+
+
+@pytest.mark.parametrize("pixels", [(7, 7), (3, 7), (5, 3), (33,)])
+@pytest.mark.parametrize("then", ["y = Add (m, b)", "a = Add (m, b); g = Sigmoid (a); t = Tanh (g); y = Mul (t, a)"])
+def test_a_norm_of_groups_is_finished_channel_by_channel(bench: Bench, pixels: Shape, then: str) -> None:
+    """Vectors end where a channel does, whose scale they share."""
+    nodes = parsed(f"n = LayerNormalization <axis=2> (x, o, z); r = Reshape (n, s); m = Mul (r, c); {then}")
+    size, ones = 4 * int(np.prod(pixels)), (1,) * len(pixels)
+    constants: dict[str, Array] = {"o": np.ones(size, "float32"), "z": np.zeros(size, "float32")}
+    constants |= {"s": np.array([2, 12, *pixels], "int64"), "c": real(12, *ones, seed=1), "b": real(12, *ones, seed=2)}
+    bench.check(Small(nodes, {"x": real(2, 3, size)}, ["y"], constants))
+    bench.check(Small(nodes, {"x": real(2, 3, size)}, ["y"], constants), {}, {"last_axis.rows": 2}, 16)

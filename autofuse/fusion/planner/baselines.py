@@ -21,6 +21,7 @@ from autofuse.graph.mapping import MappingType, mapping_type
 from autofuse.graph.model import Graph
 from autofuse.graph.transform.fold import fold_sites
 from autofuse.rewrite.rule import Kind, Match
+from autofuse.rewrite.rules.algebra import product_with_repeated
 
 PRODUCTS = frozenset({"MatMul", "Gemm"})
 
@@ -64,10 +65,12 @@ def plan_of_rows(graph: Graph, space: FusionSpace, least_bytes: int) -> FusionPl
 def planner_of_rows(graph: Graph, space: FusionSpace, least_bytes: int) -> RewritingPlanner:
     """The planner of a graph whose rows stay open. By default products of one tensor stay apart where their weights
     have so many bytes: each writes its rows where they belong, and reads its weights once for all of them, while a
-    Split behind one product of all would be computed some rows at a time, and so would that product."""
+    Split behind one product of all would be computed some rows at a time, and so would that product. Heads that share
+    keys stay heads, of which the kernel of an open attention takes one at a time."""
     planner = RewritingPlanner(graph, space)
     merged = (one for one in planner.matches if one.rule.kind == Kind.MERGE and one.rule.roots <= PRODUCTS)
     apart = {decision_name(one): KEEP for one in merged if _weight_bytes(one) >= least_bytes}
+    apart |= {decision_name(one): KEEP for one in planner.matches if one.rule is product_with_repeated}
     return RewritingPlanner(graph, space, apart) if apart else planner
 
 

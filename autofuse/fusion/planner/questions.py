@@ -27,6 +27,9 @@ LARGE_SCORES = 4 << 20
 """Bytes of the scores of an attention from which on they leave a core's caches between its two products. One kernel
 that keeps them there is faster then (an encoder over 1,500 tokens takes 0.89 of the time on Zen 4)."""
 
+FEW_SHARING = 8
+"""Rows of a product up to which its kernel reads a turned matrix as it lies."""
+
 COPIED_FLOPS = 256
 """Operations of convolutions for each byte that a Concat would copy of their results, up to which one kernel of all
 saves more (a tenth, at 15 GB/s both ways) than it loses by tiles that they share."""
@@ -248,8 +251,9 @@ def _prologue(edges: Edges, edge: Edge, above: frozenset[MappingType], anchors: 
 
     Default: apart when an anchor above can take the producer as its epilogue, or when the consumer reads
     elements often (each read would compute the prologue again), or when the producer gathers from several
-    places (a Concat inlined is a chain of conditions). A Pad costs nothing and joins even a convolution. Together with
-    the anchor above where that loses nothing (see `_in_turn`).
+    places (a Concat inlined is a chain of conditions). A Pad costs nothing and joins even a convolution; neither does
+    a matrix that is turned for few rows (see `_is_turned_for_few`). Together with the anchor above where that loses
+    nothing (see `_in_turn`).
     """
     own = edges.own[edge.producer]
     merge = any(relation(kind, _ANCHOR) == Relation.BREAK for kind in above)
@@ -261,8 +265,20 @@ def _prologue(edges: Edges, edge: Edge, above: frozenset[MappingType], anchors: 
     private = len(edges.out[edge.producer]) == 1
     moves = producer.op_type in MOVES
     cheap = (private and producer.op_type == "Pad") if moves else reads_once(consumer)
-    choices = (FUSE, KEEP) if cheap and not anchors else (KEEP, FUSE)
+    turned = private and _is_turned_for_few(graph, producer, consumer)
+    choices = (FUSE, KEEP) if (cheap and not anchors) or turned else (KEEP, FUSE)
     kind = "depend" if own in _FREE else "prologue"
     if in_turn:
         return Question(kind, (MERGE, *choices))
     return Question(kind, (*choices, MERGE) if merge else choices)
+
+
+def _is_turned_for_few(graph: Graph, producer: Operator, consumer: Operator) -> bool:
+    """Whether an operator turns a computed matrix for a product of few rows, which reads it as it lies: turning it
+    takes longer than the product (the keys of all tokens before, in a step of a decoder)."""
+    if producer.op_type != "Transpose" or consumer.op_type != "MatMul" or consumer.inputs[1] != producer.outputs[0]:
+        return False
+    order, rows = producer.attributes.get("perm"), graph.tensors[consumer.inputs[0]].shape
+    if not isinstance(order, tuple) or len(order) < 2 or len(rows) < 2:
+        return False
+    return order[-2] == len(order) - 1 and rows[-2] <= FEW_SHARING

@@ -14,7 +14,7 @@ from autofuse.rewrite.declare import pattern, rule
 from autofuse.rewrite.facts import MONOTONE, above_zero, no_larger, not_negative, scalars
 from autofuse.rewrite.maker import Maker
 from autofuse.rewrite.pattern import Guard
-from autofuse.rewrite.rule import Kind, Rule
+from autofuse.rewrite.rule import Default, Kind, Rule
 from autofuse.rewrite.work import Work
 
 _A, _D, _C = Kind.ASSOCIATIVE, Kind.DISTRIBUTIVE, Kind.COMMUTATIVE
@@ -199,6 +199,51 @@ def matmul_order(work: Work, operator: Operator, maker: Maker) -> bool:
     return False
 
 
+@rule(_C, ("MatMul",), exact=True, guard="each matrix of B serves some neighbours of A", default=Default.SMALL)
+def product_with_repeated(work: Work, operator: Operator, maker: Maker) -> bool:
+    """MatMul(A, Reshape(Expand(B))) -> Reshape(MatMul(Reshape(A), B)): heads that share keys are more rows of one
+    product; also where B is transposed and scaled on its way"""
+    left, current = operator.inputs
+    between: list[Operator] = []
+    while (joined := work.producer(current, "Reshape")) is None:
+        step = work.producer(current, "Transpose", "Mul", "Div")
+        if step is None or not _keeps_matrices(work, step):
+            return False
+        between, current = [step, *between], step.inputs[0]
+    repeated = work.producer(joined.inputs[0], "Expand")
+    if repeated is None:
+        return False
+    one, many, all_rows = (work.shape(name) for name in (repeated.inputs[0], repeated.outputs[0], left))
+    matrices = (*many[:-3], *one[-2:])
+    batch = (*many[:-4], many[-4] * many[-3]) if len(many) > 3 else ()
+    if (
+        (*many[:-3], 1, *many[-2:]) != one
+        or not batch
+        or work.shape(current) != (*batch, *many[-2:])
+        or all_rows[:-2] != batch
+    ):
+        return False
+    right = maker.op("Reshape", repeated.inputs[0], maker.integers("matrices", matrices), shape=matrices)
+    for step in between:
+        matrices = (*matrices[:-2], *work.shape(step.outputs[0])[-2:])
+        right = maker.op(step.op_type, right, *step.inputs[1:], shape=matrices, given=step.attributes)
+    rows = (*many[:-3], many[-3] * all_rows[-2], all_rows[-1])
+    product = maker.op("MatMul", maker.op("Reshape", left, maker.integers("rows", rows), shape=rows), right)
+    result = work.shape(operator.outputs[0])
+    made = maker.op("Reshape", product, maker.integers("apart", result), shape=result)
+    maker.become(operator.outputs[0], made)
+    return True
+
+
+def _keeps_matrices(work: Work, step: Operator) -> bool:
+    """Whether an operator turns each matrix of a stack, or multiplies all by one constant number."""
+    if step.op_type != "Transpose":
+        return work.scalar(step.inputs[1]) is not None
+    rank = len(work.shape(step.outputs[0]))
+    return step.attributes["perm"] == (*range(rank - 2), rank - 1, rank - 2)
+
+
 ALGEBRA: tuple[Rule, ...] = (
-    *PRODUCTS, repeated_factor, small_operands_first, matmul_order, *SUMS, common_factor, *REDUCTIONS,
+    *PRODUCTS, repeated_factor, small_operands_first, matmul_order, product_with_repeated, *SUMS, common_factor,
+    *REDUCTIONS,
 )  # fmt: skip

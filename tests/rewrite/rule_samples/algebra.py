@@ -32,6 +32,20 @@ def matmul_order(m: Model) -> Graph:
 
 
 @sample
+def product_with_repeated(m: Model) -> Graph:
+    groups, repeats, rows = shape(m)
+    keys, width = shape(m, 2)
+    b = m.op("Expand", m.input(1, groups, 1, keys, width), m.ints(1, groups, repeats, keys, width))
+    b = m.op("Reshape", b, m.ints(1, groups * repeats, keys, width))
+    if m.rng.random() < 0.5:
+        return m.graph(m.op("MatMul", m.input(1, groups * repeats, rows, keys), b))
+    b = m.op("Transpose", b, perm=(0, 1, 3, 2))
+    if m.rng.random() < 0.5:
+        b = m.op("Mul", b, m.constant(0.5))
+    return m.graph(m.op("MatMul", m.input(1, groups * repeats, rows, width), b))
+
+
+@sample
 def common_factor(m: Model) -> Graph:
     own = shape(m)
     a, b, c = m.input(*own), m.input(*own), m.input(*own)

@@ -2,6 +2,9 @@
 
 A vector of output channels would be mostly empty. Here a vector holds neighbouring input channels, and each accumulator
 the partial sums of one result, which are added across the lanes at the end.
+
+So are products of few rows by a matrix that was computed and is turned (a step of a decoder meets the keys of all
+tokens before): each of its columns lies side by side, and is read as it lies, once for all rows.
 """
 
 from __future__ import annotations
@@ -26,8 +29,32 @@ MOST_COLUMNS = 4
 """Columns that are computed at once."""
 
 
+FEW_SHARING = 8
+"""Rows up to which a turned matrix is read as it lies: for more, packing it takes less than adding across lanes."""
+
+
+def reads_columns(workload: Workload, form: Contraction, in_rows: Callable[[int], bool]) -> bool:
+    """Whether a product of few rows reads a computed matrix whose columns lie side by side: one that is turned."""
+    if not isinstance(form, Product) or True in form.vector or workload.values[form.w].kind == "constant":
+        return False
+    if prod(window.outputs for window in form.windows) > FEW_SHARING or form.alpha != 1.0:
+        return False
+    if form.transposed[1]:
+        return in_rows(form.w)
+    made = next((operator for operator in workload.operators if form.w in operator.outputs), None)
+    if made is None or made.op_type != "Transpose":
+        return False
+    order = made.attribute("perm")
+    return isinstance(order, tuple) and order[-2] == len(order) - 1 and in_rows(made.inputs[0])
+
+
 def dot_refusal(workload: Workload, form: Contraction, lanes: int, in_rows: Callable[[int], bool]) -> str | None:
     """Why the lanes cannot, or need not, run over the input channels of a contraction (None: they may)."""
+    if reads_columns(workload, form, in_rows):
+        assert isinstance(form, Product)
+        if form.depth % lanes or not in_rows(form.x) or form.transposed[0]:
+            return f"the rows are not read as they lie, or are no multiple of {lanes}"
+        return None
     if form.columns >= lanes:
         return f"the columns fill a vector of {lanes}"
     if form.depth % lanes:
@@ -50,6 +77,11 @@ class DotEmitter(ContractionEmitter):
         self.panels = self.full_panels + (self.rest_vectors > 0)
         self.block, self.blocks = self.lanes, form.depth // self.lanes
 
+    def prepare(self) -> None:
+        """See ContractionEmitter: a computed matrix is read as it lies."""
+        self.direct = reads_columns(self.scope.workload, self.form, self.scope.in_rows)
+        self.weights = None if self.direct else self.packed_weights()
+
     def swept_blocks(self) -> int:
         """None: the few columns' weights stay in the first cache."""
         return 0
@@ -59,18 +91,25 @@ class DotEmitter(ContractionEmitter):
     ) -> None:
         """One tap: a vector of channels of every valid pixel times that of every column."""
         emitter, lanes = self.emitter, self.lanes
-        assert self.weights is not None
         windows = (*self.form.windows[:-1], task.window)
         outer = task.row[: len(windows) - 1]
-        packed_at = self.weight_offset(task, block, kernel_tap(windows, (*outer, start), taps))
+        packed_at = 0 if self.direct else self.weight_offset(task, block, kernel_tap(windows, (*outer, start), taps))
         for r in pixels:
             position = positions(windows, (*outer, start + r), taps)
             with emitter.vector(lanes) as lane, self.scope.point():
                 x = self.scope.name(self.left(task, position, taps, block, lane))
                 for c in range(task.vectors):
                     sums = task.accumulators[c * run.width + r]
-                    weight = self.weights.buffer[emitter.simplify(packed_at + c * lanes + lane)]
+                    weight = self.weight(task, packed_at, block, c, lane)
                     emitter.put(sums, lane, sums[lane] + x * weight)
+
+    def weight(self, task: TileTask, packed_at: Expr, block: Expr, column: int, lane: Expr) -> Expr:
+        """An element of a column: of the packed weights, or where it lies."""
+        if self.weights is not None:
+            return self.weights.buffer[self.emitter.simplify(packed_at + column * self.lanes + lane)]
+        place = task.panel * self.vectors + column
+        index = self.form.w_index(task.batch, 0, block * self.lanes + lane, place)
+        return self.scope.read(self.form.w, tuple(self.emitter.simplify(part) for part in index))
 
     def deliver(self, task: TileTask, vector: int, pixel: Expr, sums: Any, place: Expr) -> None:
         """Adds the lanes of one accumulator in halves, and finishes the result."""

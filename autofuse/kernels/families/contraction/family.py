@@ -18,7 +18,7 @@ from autofuse.kernels.families.contraction.form import (
     pixel_lanes_refusal,
 )
 from autofuse.kernels.families.contraction.group_lanes import GroupLanesEmitter
-from autofuse.kernels.families.contraction.guesses.first import contraction_guesses
+from autofuse.kernels.families.contraction.guesses.first import column_tile, contraction_guesses
 from autofuse.kernels.families.contraction.guesses.tiles import fits_registers
 from autofuse.kernels.families.contraction.knobs import KNOBS, NAME, Useful
 from autofuse.kernels.families.contraction.winograd import ALGORITHMS, WinogradEmitter, winograd_refusal
@@ -97,11 +97,12 @@ class ContractionFamily(Family):
         forms = [contraction_form(case.workload, anchor) for anchor in anchors if anchor is not None]
         if not forms:
             return found
-        own = contraction_guesses(case, max(forms, key=lambda form: form.flops))
+        form = max(forms, key=lambda form: form.flops)
+        own = contraction_guesses(case, form)
         place = found.index(case.default)
         found = [*found[:place], *own[:1], *found[place + 1 :], *own[1:]]
         if "dot" in case.knobs.get(self.full("algorithm"), ()):
-            found = [case.default | {self.full("algorithm"): "dot"}, *found]
+            found = [case.default | column_tile(case, form) | {self.full("algorithm"): "dot"}, *found]
         return found
 
     def fits(self, schedule: Schedule, target: Target) -> bool:

@@ -41,6 +41,19 @@ def row_count(operator: WorkloadOperator, shape: Sequence[int]) -> int:
     return max(1, prod(shape[: row_axis(operator, len(shape))]))
 
 
+def _alike(shape: Sequence[int], space: Sequence[int]) -> int:
+    """Neighbours of `space` for which a tensor of `shape`, broadcast to it, has one number, or one for each of all."""
+    padded = (1,) * (len(space) - len(shape)) + tuple(shape)
+    if prod(padded) in (1, prod(space)):
+        return prod(space)
+    found = 1
+    for extent, size in zip(reversed(padded), reversed(space), strict=True):
+        if extent != 1:
+            break
+        found *= size
+    return found
+
+
 class LastAxisEmitter:
     """Rows are what lies in the dimensions from `axis` on; a block of `rows` of them is held in cache."""
 
@@ -196,7 +209,7 @@ class Rows:
         if self.chained and self.start is not None:
             self.finish_chain(element, self.start * self.count)
             return
-        for k, width in self.vectors():
+        for k, width in self.vectors(self.stretch()):
             for row in range(self.width):
                 with self.emitter.vector(width) as lane, self.scope.point():
                     position = self.emitter.simplify(k + lane)
@@ -221,14 +234,34 @@ class Rows:
                     index = tuple(emitter.simplify(part) for part in delinear(begin + place, shape))
                     self.scope.finish(self.nest, index, self.row[place])
 
-    def vectors(self) -> Iterator[tuple[Expr, int]]:
-        """(first element, lanes) of the vectors of a row: whole ones in a loop, the rest by itself."""
-        full, rest = divmod(self.count, self.lanes)
-        if full:
-            with self.emitter.serial(full) as step:
-                yield step * self.lanes, self.lanes
-        if rest:
-            yield full * self.lanes, rest
+    def vectors(self, stretch: int = 0) -> Iterator[tuple[Expr, int]]:
+        """(first element, lanes) of the vectors of a row, or of each of its stretches of so many elements: whole ones
+        in a loop, the rest by itself."""
+        size = stretch or self.count
+        full, rest = divmod(size, self.lanes)
+        with self.emitter.serial(self.count // size) as number:
+            if full:
+                with self.emitter.serial(full) as step:
+                    yield number * size + step * self.lanes, self.lanes
+            if rest:
+                yield number * size + full * self.lanes, rest
+
+    def stretch(self) -> int:
+        """Neighbours of a row that what follows meets with one number each, such as the pixels of a channel in a
+        GroupNormalization; 0 where these are whole vectors, fill none, or nothing of the kind follows.
+
+        A vector across the end of such a stretch would read its numbers lane by lane.
+        """
+        for operator, _ in self.nest.epilogue:
+            if operator.op_type in FORWARD:
+                continue
+            shape = self.scope.shape(operator.outputs[0])
+            if prod(shape) != prod(self.scope.shape(self.nest.start)):
+                return 0
+            alike = min(_alike(self.scope.shape(value), shape) for value in operator.inputs if value >= 0)
+            uneven = alike > self.lanes and alike % self.lanes and self.count % alike == 0
+            return alike if uneven and alike < self.count else 0
+        return 0
 
     def fold(self, first: float, element: Element, fold: Fold) -> list[Expr]:
         """For each row the fold of element(row, 0) ... element(row, count - 1): in lanes, then across them."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from math import prod
 
+from autofuse.kernels.families.contraction.dot import MOST_COLUMNS
 from autofuse.kernels.families.contraction.form import (
     FEW_ROWS,
     Contraction,
     Convolution,
+    Product,
     contraction_form,
     copies_rows,
     is_widened,
@@ -87,6 +89,8 @@ def _direct_guesses(case: Case, form: Contraction) -> list[Guess]:
     guesses = [*busiest[:2], case.default] if case.target.lanes > NARROW else [case.default, *busiest[:1]]
     if _is_waiting(case, form):
         guesses.insert(1, guesses[0] | {PANELS: 0})
+    if "direct" in case.knobs.get(OPERAND, ()) and isinstance(form, Product) and _few_share(form):
+        guesses = [*({**guess, OPERAND: "direct"} for guess in guesses[:2]), *guesses]
     ahead = _widened_ahead(case, guesses[0], form) if is_widened(case.workload, form) else []
     if 1 in case.knobs.get(NEXT_PANEL, ()) and arrives_late(case.target, 4 * prod(form.w_shape)):
         guesses = [*({**guess, NEXT_PANEL: 1} for guess in guesses[:2]), *guesses]
@@ -98,6 +102,20 @@ def _direct_guesses(case: Case, form: Contraction) -> list[Guess]:
     # Each row would read all weights from beyond the second cache: 2.4 times the time of passes over all rows.
     copied |= {ROWS: case.default[ROWS]} if ROWS in case.knobs else {}
     return [*guesses[:1], *(guess | copied for guess in guesses[:2]), *guesses[1:]]
+
+
+def _few_share(form: Contraction) -> bool:
+    """Whether so few rows meet a computed right-hand side that copying it takes longer than reading it as it lies."""
+    return prod(window.outputs for window in form.windows) <= FEW_ROWS
+
+
+def column_tile(case: Case, form: Contraction) -> Guess:
+    """The tile of a product whose lanes run over what is summed, and which reads a computed matrix: as many rows as
+    have registers."""
+    rows = [
+        int(value) for value in case.knobs.get(PIXELS, ()) if int(value) * MOST_COLUMNS <= case.target.registers - 8
+    ]
+    return {PIXELS: max(rows)} if rows and case.workload.values[form.w].kind != "constant" else {}
 
 
 def _widened_ahead(case: Case, guess: Guess, form: Contraction) -> list[Guess]:
