@@ -200,7 +200,7 @@ int af_run(af_model *model, const DLTensor *inputs, int count) {
   int number = 0, code = 0, made = 0, open = model->programs[0].sizes;
   int64_t sizes[open + 1];
   if (open && count == model->programs[0].inputs && find_sizes(&model->programs[0], inputs, sizes)) return -1;
-  while (number < model->program_count && !(answers(&model->programs[number], sizes) && accepts(&model->programs[number], inputs, count, sizes))) number++;
+  while (number < model->program_count && !(accepts(&model->programs[number], inputs, count, sizes) && answers(&model->programs[number], sizes))) number++;
   if (number == model->program_count)
     return fail("the library has no program for these inputs (number, shapes, types, compact, on the CPU)");
   af_program *p = &model->programs[number];

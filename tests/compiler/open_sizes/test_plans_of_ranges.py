@@ -175,6 +175,15 @@ def test_a_dry_run_says_which_part_has_which_plan(model: Path) -> None:
     assert "batch 6 to 20" in shown.output and "calls" in shown.output
 
 
+def test_a_library_that_is_checked_shows_its_plans(model: Path, library: Library) -> None:
+    path = str(model.with_suffix(".so"))
+    counts = [len(one.kernel_rows) for one in library.metadata.programs]
+    parts = ("batch up to 5", "batch 6 to 20", "batch above 20")
+    assert api.library_check(path).plans == dict(zip(parts, counts, strict=True))
+    shown = CliRunner().invoke(app, ["library", "check", path])
+    assert f"batch up to 5: {counts[0]} kernels" in " ".join(shown.output.split())
+
+
 @pytest.mark.parametrize("asked", ["none@5,default@9", "none@9,always@5,default", "none,always@5,default", "none@5,"])
 def test_parts_that_are_not_one_behind_the_other_are_refused(model: Path, asked: str) -> None:
     with pytest.raises(InputError, match="--plan"):
