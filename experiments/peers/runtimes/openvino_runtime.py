@@ -4,7 +4,7 @@ it. What a file quantises runs in int8 under both."""
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +36,7 @@ class OpenVinoNetwork:
         }
         compiled = openvino.Core().compile_model(openvino.Core().read_model(path), "CPU", settings)
         self._request = compiled.create_infer_request()
-        self._held = [np.ascontiguousarray(inputs[port.any_name]) for port in compiled.inputs]
+        self._held = [np.ascontiguousarray(_given(inputs, port.names)) for port in compiled.inputs]
         for index, array in enumerate(self._held):
             self._request.set_input_tensor(index, openvino.Tensor(array, shared_memory=True))
         self._outputs = len(compiled.outputs)
@@ -48,6 +48,11 @@ class OpenVinoNetwork:
     def outputs(self) -> list[Array]:
         """See `autofuse.measure.networks.network.Network`."""
         return [np.array(self._request.get_output_tensor(index).data) for index in range(self._outputs)]
+
+
+def _given(inputs: Mapping[str, Array], names: Collection[str]) -> Array:
+    """The input of one of these names: the port of an input is called as what OpenVINO removed behind it, too."""
+    return next(inputs[name] for name in names if name in inputs)
 
 
 open_network = OpenVinoNetwork
