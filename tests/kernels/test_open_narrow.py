@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import onnx.parser
 import pytest
-from onnx import numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 from tvm import tirx
 
 from autofuse.backend.compile.host_cpu import local_device
@@ -17,7 +18,8 @@ from autofuse.graph.loading.load import from_model
 from autofuse.graph.transform.open_sizes.open_graph import OpenGraph, open_graph
 from autofuse.kernels.build import Kernel
 from autofuse.kernels.open_sizes.open_products import product_tiles
-from autofuse.kernels.open_sizes.open_rows import TILES, Tile, open_kernel
+from autofuse.kernels.open_sizes.open_rows import TILES, Tile, open_kernel, tile_rows
+from experiments.precisions.files import packed
 from tests.kernels.test_open_products import SIZES, loops
 from tests.kernels.test_open_rows import bound, rows_of
 
@@ -63,13 +65,13 @@ def made(opened: OpenGraph, schedule: dict[str, int | str], target: Target, thre
 def test_any_number_of_rows_has_the_exact_sums(columns: int, schedule: dict[str, int | str]) -> None:
     target, w = local_device().target(), weights(columns)
     kernel = made(product(columns), schedule, target)
-    packed = [tensor(array) for array in kernel.pack([[w]] * len(TILES))]
+    held = [tensor(array) for array in kernel.pack([[w]] * len(TILES))]
     jit, generator = JitKernel(kernel.function, target), np.random.default_rng(1)
     scale, zero = np.float32(0.25), np.uint8(113)
     for rows in SIZES:
         x = generator.integers(0, 256, (rows, DEPTH), np.uint8)
         found = tensor(np.full((rows, columns), np.nan, np.float32))
-        jit(tensor(x), tensor(np.asarray(zero)), tensor(np.asarray(scale)), *packed, found)
+        jit(tensor(x), tensor(np.asarray(zero)), tensor(np.asarray(scale)), *held, found)
         wanted = np.maximum((x.astype(np.int32) - int(zero)) @ w.astype(np.int32) * scale, 0)
         np.testing.assert_array_equal(np.from_dlpack(found), wanted.astype(np.float32))
 
@@ -87,6 +89,45 @@ def test_the_first_tile_of_a_panel_asks_ahead() -> None:
     (panels,) = loops(kernel.function.body, tirx.ForKind.PARALLEL)
     counted = [loop for loop in loops(panels.body, tirx.ForKind.SERIAL) if not isinstance(loop.extent, tirx.IntImm)]
     assert ["prefetch" in str(loop.body) for loop in counted[:2]] == [True, False]
+
+
+def test_tiles_share_the_asking_for_the_next_panel_where_weights_come_late() -> None:
+    """Of 1, 2 or 4 tiles each a part; two rows and one only read, which the hardware does ahead."""
+    far = replace(VNNI, l2_bytes=1 << 14)
+    (panels,) = loops(made(product(256), SCHEDULES["short"], far).function.body, tirx.ForKind.PARALLEL)
+    counted = [loop for loop in loops(panels.body, tirx.ForKind.SERIAL) if not isinstance(loop.extent, tirx.IntImm)]
+    asking = ["prefetch" in str(loop.body) for loop in counted]
+    assert asking == [True, True, True, False, True, False, False, False]
+
+
+def test_asking_for_the_next_panel_changes_no_sum() -> None:
+    target, w = replace(local_device().target(), l2_bytes=1 << 14), weights(200)
+    kernel = made(product(200), SCHEDULES["short"], target)
+    held = [tensor(array) for array in kernel.pack([[w]] * len(TILES))]
+    jit, x = JitKernel(kernel.function, target), np.full((37, DEPTH), 3, np.uint8)
+    found = tensor(np.full((37, 200), np.nan, np.float32))
+    jit(tensor(x), tensor(np.asarray(np.uint8(1))), tensor(np.asarray(np.float32(1))), *held, found)
+    np.testing.assert_array_equal(np.from_dlpack(found), np.maximum(2.0 * (x // 3) @ w.astype(np.float32), 0))
+
+
+def test_products_that_unpack_their_weights_have_longer_tiles_and_pairs() -> None:
+    """Each tile unpacks all weights."""
+    codes, scales = packed(np.ones((64, 32), np.float32))
+    node = helper.make_node(
+        "MatMulNBits", ["x", "c", "s"], ["y"], domain="com.microsoft", K=64, N=32, bits=4, block_size=32
+    )
+    constants = [numpy_helper.from_array(codes, "c"), numpy_helper.from_array(scales, "s")]
+    values = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", size]) for name, size in (("x", 64), ("y", 32))
+    ]
+    graph = helper.make_graph([node], "g", values[:1], values[1:], constants)
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
+    first, second = (
+        from_model(helper.make_model(graph, opset_imports=opsets), "rows", {"x": (size, 64)}) for size in (19, 23)
+    )
+    opened = open_graph("n", 19, first, 23, second)
+    for high, tiles in ((128, (64, 16, 4, 2, 1)), (20, (16, 4, 2, 1)), (3, (2, 1))):
+        assert tile_rows(bound(opened, 19).workload, rows_of(opened, bound(opened, 19)), 19, high) == tiles
 
 
 def test_bytes_that_a_kernel_copies_first_are_computed_tile_by_tile() -> None:

@@ -61,9 +61,11 @@ class ProductTile:
     narrow: Narrow | None = None
 
     @property
-    def asks(self) -> int:
-        """Lines by which it asks for weights ahead, or whether it asks for the next panel; 0: for nothing."""
-        return int(self.knobs["prefetch" if self.narrow else "next_panel"])
+    def asks(self) -> bool:
+        """Whether its first tiles ask for weights ahead; few rows only read them, which the hardware does ahead."""
+        if self.narrow is None:
+            return bool(self.knobs["next_panel"])
+        return bool(self.knobs["prefetch"]) or (self.narrow.late and self.rows > PAIR)
 
 
 @dataclass(frozen=True)
@@ -205,9 +207,8 @@ def _one_tile(scope: Scope, loop: TileLoop, place: Expr, panel: Expr, accumulato
     tile, rows = loop.tile, loop.tile.rows
     batch: Index = (0,) * len(tile.form.batch)
     if tile.narrow is not None:
-        NarrowRowsEmitter(scope, tile.nest, tile.narrow, rows, bool(loop.asking)).panel(
-            batch, panel, (0,), accumulators
-        )
+        narrow = NarrowRowsEmitter(scope, tile.nest, tile.narrow, rows, place, loop.asking)
+        narrow.panel(batch, panel, (0,), accumulators)
         return
     product = RowsEmitter(scope, tile, place, loop.asking)
     product.prepare()
@@ -228,7 +229,8 @@ def _asking_first(tile: ProductTile, begin: Expr, number: Expr, is_largest: bool
     left = number
     if tile.asks:
         asked: Expr = tirx.const(0, "int32")
-        steps = ASKING if is_largest and tile.narrow is None else ASKING[:1]
+        shared = is_largest and (tile.narrow is None or tile.narrow.late)
+        steps = ASKING if shared else ASKING[:1]
         for asking, beyond in zip(steps, [*steps[1:], NO_LIMIT], strict=True):
             fits = tirx.all(begin == 0, number >= asking, number < beyond)
             some = builder.bind(tirx.Select(fits, tirx.const(asking, "int32"), tirx.const(0, "int32")))

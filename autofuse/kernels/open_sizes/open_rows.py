@@ -21,6 +21,7 @@ from tvm import tirx
 from autofuse.device.target import Target
 from autofuse.errors import InputError
 from autofuse.graph.model import Tensor
+from autofuse.graph.own.weight_only import OP_TYPE as WEIGHT_ONLY
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis
 from autofuse.graph.transform.open_sizes.rows import Picked
 from autofuse.kernels.build import Constants, Kernel, check_layouts, emit_body
@@ -36,13 +37,15 @@ from autofuse.kernels.workload.workload import Workload
 
 TILES = (16, 4, 1)
 """Rows of a tile, the most first. A product reads its weights once a tile, so that more rows read them less often."""
+UNPACKING = (64, 16, 4, 2, 1)
+"""The same of products that unpack their weights: a tile unpacks all of them, which more rows do less often."""
 ENOUGH_ELEMENTS = 4096
 """Elements of a row of a result from which on a tile is one row, where there are no weights."""
 ENOUGH_POSITIONS = 16
 """How often a single row has to use each weight, for one row to be a tile: once a pixel, or once a token."""
 WEIGHTED = {
     "Conv": 1, "ConvInteger": 1, "ConvTranspose": 1, "Gemm": -1, "MatMul": -1, "MatMulInteger": -1,
-    "WeightOnlyMatMul": -1, "Bfloat16Conv": 1, "Bfloat16MatMul": -1,
+    WEIGHT_ONLY: -1, "Bfloat16Conv": 1, "Bfloat16MatMul": -1,
 }  # fmt: skip
 """Operators with weights, and the axis of the result along which these differ."""
 LEAST_WORK = 1 << 15
@@ -75,18 +78,20 @@ def tile_rows(workload: Workload, rows: Mapping[int, OpenAxis], size: int, high:
         single = min(positions) >= ENOUGH_POSITIONS
     else:
         single = max(prod(value.shape) // size for value in outputs) >= ENOUGH_ELEMENTS
-    return (1,) if single else tuple(count for count in TILES if count <= max(1, high))
+    unpacks = any(operator.op_type == WEIGHT_ONLY for operator in workload.operators)
+    return (1,) if single else tuple(count for count in (UNPACKING if unpacks else TILES) if count <= max(1, high))
 
 
 def tile_counts(tiles: Sequence[int], rows: int) -> list[int]:
-    """How many tiles of each kind compute so many rows by the rule: half a tile or more is worth a whole one, where
-    there are rows enough for it.
+    """How many tiles of each kind compute so many rows by the rule: half a tile or more is worth a whole one, and three
+    quarters of a long one, where there are rows enough for it.
 
     `tiles`: rows of each kind, the most first, the last of 1.
     """
     left, found = rows, []
     for size in tiles:
-        count = left if size == 1 else (left + size // 2) // size if rows >= size else 0
+        moved = size // 2 if size <= TILES[0] else size // 4
+        count = left if size == 1 else (left + moved) // size if rows >= size else 0
         left = max(left - count * size, 0)
         found.append(count)
     return found
