@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from autofuse.kernels.families.registry import FAMILIES, kind_of, nests_of
 from autofuse.kernels.lowering.lower import lower
 from autofuse.kernels.schedule.guesses import first_schedules
 from autofuse.kernels.schedule.knobs import open_knobs
-from autofuse.kernels.workload.levels import rounds_to_float16
+from autofuse.kernels.workload.levels import rounds_to_bytes, rounds_to_float16
 from autofuse.kernels.workload.workload import BoundWorkload
 from autofuse.measure.checking.reference import capture
 from autofuse.measure.cluster.farm import BuildFarm
@@ -168,15 +169,20 @@ def quantised() -> Graph:
     return net.graph()
 
 
-def weight_only() -> Graph:
+def weight_only(level: int = 0) -> Graph:
     """Weights of 4 and 8 bits, with zero points and without, for a few rows and for more."""
     net = Net(1, 9, 64)
     for bits, columns, depth in ((4, 48, 64), (8, 40, 48)):
         codes = net.random.integers(0, 256, (columns, -(-depth // 32), 4 * bits))
-        inputs = [net.last, net.constant(codes, "uint8"), net.constant(net.random.random((columns, -(-depth // 32))))]
+        inputs = [
+            net.last,
+            net.constant(codes, "uint8"),
+            net.constant(0.01 * net.random.random((columns, -(-depth // 32)))),
+        ]
         zeros = net.random.integers(0, 256, (columns, -(-depth // 32) * bits // 8))
         inputs += [net.constant(zeros, "uint8")] if bits == 4 else []
-        net.op("MatMulNBits", *inputs, domain="com.microsoft", K=depth, N=columns, bits=bits, block_size=32)
+        net.op("MatMulNBits", *inputs, domain="com.microsoft", K=depth, N=columns, bits=bits, block_size=32,
+               accuracy_level=level)  # fmt: skip
         net.op("Tanh")
     net.op("ReduceMean", axes=[1], keepdims=1)
     codes = net.random.integers(0, 256, (24, 2, 16))
@@ -220,6 +226,7 @@ NETS: dict[str, Callable[[], Graph]] = {
     "recurrent": recurrent,
     "quantised": quantised,
     "weight only": weight_only,
+    "weight only, rows in bytes": partial(weight_only, level=4),
     "rounded to bfloat16": rounded_to_bfloat16,
     "in float16": in_float16,
 }
@@ -278,6 +285,7 @@ def test_neon_schedules_compute_what_onnx_runtime_computes(
     assert not wrong
     assert len(measured) >= 5
     assert any(rounds_to_float16(one.workload, one.schedule) for one in requests) == (net == "in float16")
+    assert any(rounds_to_bytes(one.schedule) for one in requests) == net.endswith("rows in bytes")
 
 
 def test_the_nets_have_kernels_of_every_family(target: Target) -> None:
