@@ -111,6 +111,12 @@ def test_a_contender_within_that_limit_is_right_and_keeps_its_error(apart: list[
     assert found["near"].max_rel_error == 2e-3
 
 
+def test_the_largest_numbers_of_a_mask_stay_finite_and_infinite_ones_infinite() -> None:
+    ends = np.array([np.finfo("float32").min, np.finfo("float32").max, -np.inf, np.inf, 1], "float32")
+    moved = [nudged({"x": ends}, seed)["x"] for seed in range(8)]
+    assert all((np.isinf(one) == np.isinf(ends)).all() and one[4] != 1 for one in moved)
+
+
 def test_the_reference_does_not_run_again_for_results_that_nothing_excuses(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: Any, **_more: Any) -> None:
         raise AssertionError("not needed")

@@ -88,13 +88,15 @@ def _roundings(graph: Graph, inputs: Mapping[str, Array], plain: Mapping[str, Ar
 
 
 def nudged(inputs: Mapping[str, Array], seed: int) -> dict[str, Array]:
-    """The inputs with every float moved to one of its two neighbours."""
+    """The inputs with every float moved to one of its two neighbours, unless one of both is infinite."""
     random = np.random.default_rng(seed)
     found = dict(inputs)
     for name, array in inputs.items():
         if array.dtype.kind == "f":
             towards = np.where(random.random(array.shape) < 0.5, -np.inf, np.inf)
-            found[name] = np.nextafter(array, towards.astype(array.dtype))
+            with np.errstate(over="ignore"):
+                moved = np.nextafter(array, towards.astype(array.dtype))
+            found[name] = np.where(np.isfinite(moved) & np.isfinite(array), moved, array)
     return found
 
 
