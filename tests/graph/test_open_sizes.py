@@ -124,6 +124,11 @@ KEPT = {
     "product": ("y = MatMul (x, w)", {"w": W}),
     "broadcast": ("y = Add (x, b)", {"b": W[0]}),
     "softmax of a row": ("y = Softmax <axis = 1> (x)", {}),
+    "a table of bytes": (
+        "q = QuantizeLinear (x, s, z); d = DequantizeLinear (q, s, z); e = Sigmoid (d); "
+        "r = QuantizeLinear (e, s, z); y = DequantizeLinear (r, s, z)",
+        {"s": np.float32(0.01), "z": np.uint8(9)},
+    ),
     "turned and back": ("u = Unsqueeze (x, one); t = Transpose <perm = [0, 2, 1]> (u); y = Squeeze (t, two)",
                         {"one": [1], "two": [2]}),
     "cut and joined": ("a, b = Split <axis = 1, num_outputs = 2> (x); y = Concat <axis = 1> (b, a)", {}),
