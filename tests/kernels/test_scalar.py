@@ -17,7 +17,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as builder
 
-from autofuse.graph.own.names import ROUND
+from autofuse.graph.own.names import BYTE_LOOKUP, ROUND
 from autofuse.kernels.nest.scalar import SCALAR, supported
 from autofuse.kernels.workload.workload import Value, Workload, WorkloadOperator
 
@@ -257,7 +257,7 @@ def test_an_operator_computes_what_onnx_runtime_computes(case: Case) -> None:
 
 
 def test_every_operator_of_the_table_is_tested() -> None:
-    elsewhere = {"BatchNormalization", "Swish", "QuantizeLinear", "DequantizeLinear", ROUND}
+    elsewhere = {"BatchNormalization", "Swish", "QuantizeLinear", "DequantizeLinear", BYTE_LOOKUP, ROUND}
     assert {case.op for case in cases()} | elsewhere == set(SCALAR)
 
 
@@ -278,6 +278,11 @@ def test_batch_normalization_agrees_with_onnx_runtime() -> None:
     channel = [constant(float(part[2])) for part in (scale, bias, mean, var)]
     got = evaluate(Case("BatchNormalization", [x[0, 2], *channel], {"epsilon": 1e-3}))
     np.testing.assert_allclose(got, expected[0, 2], rtol=1e-5, atol=1e-6)
+
+
+def test_quotients_by_255_have_every_bit_of_onnx_runtime_as_scales_of_dynamic_levels_are_made_so() -> None:
+    case = Case("Div", [floats(special=False), constant(255.0)])
+    np.testing.assert_array_equal(evaluate(case), reference(case))
 
 
 def test_shifting_by_the_width_or_more_gives_zero() -> None:
@@ -344,4 +349,4 @@ def test_a_variant_without_a_definition_is_refused_with_its_reason(
 
 def test_onnx_knows_every_operator_of_the_table() -> None:
     known = {schema.name for schema in onnx.defs.get_all_schemas()}
-    assert set(SCALAR) - known <= {"Swish", ROUND}
+    assert set(SCALAR) - known <= {"Swish", BYTE_LOOKUP, ROUND}

@@ -115,11 +115,14 @@ def cast(x: Expr, dtype: str) -> Expr:
 
 
 def divide(call: Call) -> Expr:
-    """By a number: times its reciprocal (1 ulp off at most), where neither is extreme."""
+    """By a number: times its reciprocal (1 ulp off at most), where neither is extreme.
+
+    By 255 it is exact: scales of DynamicQuantizeLinear come so, and each last bit of one moves levels.
+    """
     a, b = call.args
     if not _is_float(call.dtype):
         return integers.quotient(a, b, call.bind)
-    if isinstance(b, tirx.FloatImm) and 1e-30 < abs(b.value) < 1e30:
+    if isinstance(b, tirx.FloatImm) and 1e-30 < abs(b.value) < 1e30 and b.value != 255:
         return a * call.const(1.0 / b.value)
     return ratio(a, b)
 
