@@ -266,8 +266,8 @@ class FewRowsEmitter(ContractionEmitter):
         rest = self.vectors_total - whole * together * vectors
         window, batch, row = Window(rows, 1, outputs=rows), (0,) * len(self.form.batch), (0,) * len(self.form.rows)
         (run,) = runs(window, rows)
-        accumulators = emitter.registers(together * vectors * rows, self.lanes)
         with emitter.parallel(whole + (rest > 0)) as number:
+            accumulators = emitter.registers(together * vectors * rows, self.lanes)
             panel = emitter.simplify(number * together)
             full = TileTask(batch, panel, row, accumulators, together * vectors, False, window)
             if not rest:
