@@ -15,11 +15,10 @@ from onnx import helper, numpy_helper
 from autofuse import api
 from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.loading.load import load
+from autofuse.graph.own.weight_only import BY_BYTES, LEVEL
 
 FLOAT32, QDQ, DYNAMIC, BFLOAT16, FLOAT16 = "float32", "qdq", "dynamic", "bf16", "float16"
 NIBBLES, ROUGH_NIBBLES = "int4", "int4-rough"
-ROWS_IN_BYTES = 4
-"""The `accuracy_level` of a product whose rows may be rounded to bytes."""
 BLOCK, LEVELS, LEAST = 32, 7, 1e-12
 """Weights of a scale, the largest of their levels, and the least number that a scale is made of."""
 CALIBRATED = 16
@@ -129,7 +128,7 @@ def _rough_nibbles(model: Path, path: Path, threads: int, database: Path) -> Non
     made = onnx.load(path)
     for node in made.graph.node:
         if node.op_type == "MatMulNBits":
-            node.attribute.append(helper.make_attribute("accuracy_level", ROWS_IN_BYTES))
+            node.attribute.append(helper.make_attribute(LEVEL, BY_BYTES))
     onnx.save(made, path)
 
 

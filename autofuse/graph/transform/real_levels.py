@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 import numpy as np
+from onnx import TensorProto
 
 from autofuse.graph.model import Operator, Tensor
 from autofuse.graph.transform.open_sizes.open_graph import OpenGraph
 
-INT32 = 6
-"""ONNX's number of the type."""
 ONE = "levels/one"
 """The constant scale of integers that stay what they are."""
 
@@ -61,15 +61,17 @@ class _Writer:
             made.append(Operator(f"{operator.name}/{len(made)}", "DequantizeLinear", inputs, (real,)))
         sums = self._like(operator.outputs[0], f"{operator.name}/sums")
         product = Operator(f"{operator.name}/sums", "MatMul", tuple(one.outputs[0] for one in made), (sums,))
-        return [*made, product, Operator(operator.name, "Cast", (sums,), operator.outputs, {"to": INT32})]
+        return [
+            *made,
+            product,
+            Operator(operator.name, "Cast", (sums,), operator.outputs, {"to": int(TensorProto.INT32)}),
+        ]
 
     def _like(self, name: str, own: str) -> str:
         """A tensor of real numbers, of the shape of another one at any size."""
         self.tensors[own] = replace(self.tensors[name], name=own, dtype="float32")
-        if name in self.axes:
-            self.axes[own] = self.axes[name]
-        if name in self.grids:
-            self.grids[own] = self.grids[name]
-        if name in self.more:
-            self.more[own] = self.more[name]
+        places: tuple[dict[str, Any], ...] = (self.axes, self.grids, self.more)
+        for known in places:
+            if name in known:
+                known[own] = known[name]
         return own

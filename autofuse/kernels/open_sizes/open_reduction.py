@@ -6,7 +6,8 @@ Rows are counted when the kernel runs. Sums are those of blocks of rows, so that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from math import prod
 from typing import Any
 
@@ -17,7 +18,7 @@ from tvm import tirx
 from autofuse.device.target import Target
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis
 from autofuse.kernels.build import Constants, Kernel
-from autofuse.kernels.families.reductions.reduction import REDUCE, reduced_axes
+from autofuse.kernels.families.reductions.reduction import REDUCE, across, reduced_axes
 from autofuse.kernels.open_sizes.open_function import Arguments, open_function, whole_arrays
 from autofuse.kernels.tir.emit import Emitter, Expr, const
 from autofuse.kernels.workload.workload import Workload
@@ -119,9 +120,7 @@ class _Extreme:
         found, steps = emitter.scratch(parts * lanes), builder.bind(self.elements // self.step)
         with emitter.parallel(parts) as part:
             held = emitter.registers(VECTORS, lanes)
-            for one in held:
-                with emitter.vector(lanes) as lane:
-                    emitter.put(one, lane, const(self.first, "float32"))
+            clear(emitter, held, self.first)
             begin, end = builder.bind(steps * part // parts), builder.bind(steps * (part + 1) // parts)
             with emitter.serial(end - begin) as step:
                 for vector, one in enumerate(held):
@@ -133,15 +132,10 @@ class _Extreme:
                     emitter.put(held[0], lane, self.fold(held[0][lane], one[lane]))
             with emitter.vector(lanes) as lane:
                 emitter.put(found, part * lanes + lane, held[0][lane])
-        for number in range(1, parts):
-            with emitter.vector(lanes) as lane:
-                emitter.put(found, lane, self.fold(found[lane], found[number * lanes + lane]))
+        across(emitter, found, parts, lanes, self.fold, down_to=lanes)
         with emitter.serial(self.elements - steps * self.step) as rest:
             emitter.put(found, 0, self.fold(found[0], self.source[steps * self.step + rest]))
-        while lanes > 1:
-            lanes //= 2
-            with emitter.vector(lanes) as lane:
-                emitter.put(found, lane, self.fold(found[lane], found[lanes + lane]))
+        across(emitter, found, 1, lanes, self.fold)
         emitter.put(self.result, 0, found[0])
 
 
@@ -165,7 +159,6 @@ class _Reduction:
     ) -> None:  # fmt: skip
         self.emitter, self.kind, self.arrays = emitter, kind, arrays
         self.extent, self.columns, self.dtype = extent, columns, dtype
-        self.first, self.contribute, self.fold = REDUCE[kind]
 
     def emit(self, repeats: Expr) -> None:
         """All columns of all sequences: a few vectors a task, then what is left of them."""
@@ -177,31 +170,49 @@ class _Reduction:
     def reduce(self, column: Expr, vectors: int, lanes: int) -> None:
         """The columns of some vectors, over all rows in blocks."""
         emitter = self.emitter
-        totals, parts = ([emitter.scratch(lanes, self.dtype) for _ in range(vectors)] for _ in range(2))
-        self.clear(totals, lanes)
-        with emitter.serial((self.extent + (BLOCK_ROWS - 1)) // BLOCK_ROWS) as block:
-            self.clear(parts, lanes)
-            start = block * BLOCK_ROWS
-            with emitter.serial(tirx.min(self.extent - start, BLOCK_ROWS)) as step:
-                for vector, part in enumerate(parts):
-                    with emitter.vector(lanes) as lane:
-                        place = (start + step) * self.columns + column + vector * lanes + lane
-                        read = self.source[emitter.simplify(place)]
-                        emitter.put(part, lane, self.fold(part[lane], self.contribute(read)))
-            for total, part in zip(totals, parts, strict=True):
-                with emitter.vector(lanes) as lane:
-                    emitter.put(total, lane, self.fold(total[lane], part[lane]))
+        totals = [emitter.scratch(lanes, self.dtype) for _ in range(vectors)]
+
+        def read(row: Expr, vector: int, lane: Expr) -> Expr:
+            return self.source[emitter.simplify(row * self.columns + column + vector * lanes + lane)]
+
+        fold_rows(emitter, self.kind, totals, self.extent, read)
         for vector, total in enumerate(totals):
             with emitter.vector(lanes) as lane:
-                emitter.put(self.result, column + vector * lanes + lane, self.finished(total[lane]))
+                done = last_step(self.kind, total[lane], self.extent)
+                emitter.put(self.result, column + vector * lanes + lane, done)
 
-    def clear(self, vectors: list[Any], lanes: int) -> None:
-        for one in vectors:
-            with self.emitter.vector(lanes) as lane:
-                self.emitter.put(one, lane, const(self.first, self.dtype))
 
-    def finished(self, total: Expr) -> Expr:
-        """The operator's last step."""
-        if self.kind == "ReduceMean":
-            return total / tirx.Cast("float32", self.extent)
-        return tirx.sqrt(total) if self.kind == "ReduceL2" else total
+def fold_rows(
+    emitter: Emitter, kind: str, totals: Sequence[Any], extent: Expr, read: Callable[[Expr, int, Expr], Expr],
+    point: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> None:  # fmt: skip
+    """Reduces so many rows, in blocks, into vectors. `read`: of a row, the number of a vector, and a lane; each in a
+    context of its own, `point`."""
+    first, contribute, fold = REDUCE[kind]
+    lanes = int(totals[0].shape[0])
+    parts = [emitter.scratch(lanes, str(total.dtype)) for total in totals]
+    clear(emitter, totals, first)
+    with emitter.serial((extent + (BLOCK_ROWS - 1)) // BLOCK_ROWS) as block:
+        clear(emitter, parts, first)
+        start = block * BLOCK_ROWS
+        with emitter.serial(tirx.min(extent - start, BLOCK_ROWS)) as step:
+            for vector, part in enumerate(parts):
+                with emitter.vector(lanes) as lane, point():
+                    emitter.put(part, lane, fold(part[lane], contribute(read(start + step, vector, lane))))
+        for total, part in zip(totals, parts, strict=True):
+            with emitter.vector(lanes) as lane:
+                emitter.put(total, lane, fold(total[lane], part[lane]))
+
+
+def clear(emitter: Emitter, vectors: Sequence[Any], first: float) -> None:
+    """Sets all lanes of vectors to what a reduction begins with."""
+    for one in vectors:
+        with emitter.vector(int(one.shape[0])) as lane:
+            emitter.put(one, lane, const(first, str(one.dtype)))
+
+
+def last_step(kind: str, total: Expr, count: Expr) -> Expr:
+    """What a reduction of so many numbers makes of what they were folded to."""
+    if kind in ("GlobalAveragePool", "ReduceMean"):
+        return total / tirx.Cast("float32", count)
+    return tirx.sqrt(total) if kind == "ReduceL2" else total

@@ -196,6 +196,10 @@ class Emitter:
         """
         if isinstance(value, int) or not _is_cut(value):
             return value
+        return self.stored(value)
+
+    def stored(self, value: Expr) -> Expr:
+        """A name for a number that goes through memory, so that no analysis of TVM's sees through it."""
         held = self.scratch(1, str(value.ty.dtype))
         builder.buffer_store(held, value, [0])
         return builder.bind(held[0])

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from autofuse.fusion.planner.questions import FEW_SHARING
 from autofuse.kernels.families.contraction.direct import ContractionEmitter, Knobs, TileTask
 from autofuse.kernels.families.contraction.form import Contraction, Product
 from autofuse.kernels.families.contraction.panels import pack_weights
@@ -27,10 +28,6 @@ from autofuse.kernels.workload.workload import Workload
 
 MOST_COLUMNS = 4
 """Columns that are computed at once."""
-
-
-FEW_SHARING = 8
-"""Rows up to which a turned matrix is read as it lies: for more, packing it takes less than adding across lanes."""
 
 
 def reads_columns(workload: Workload, form: Contraction, in_rows: Callable[[int], bool]) -> bool:

@@ -17,7 +17,7 @@ from autofuse.kernels.build import FUNCTION_ATTRIBUTES, Constants, Kernel, compl
 from autofuse.kernels.families.reductions.reduction import REDUCE, reduced_axes
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.open_sizes.images.open_grid import Given, GridForm, whole_array
-from autofuse.kernels.open_sizes.open_reduction import column_pieces
+from autofuse.kernels.open_sizes.open_reduction import clear, column_pieces, fold_rows, last_step
 from autofuse.kernels.tir.emit import Emitter, Expr, Index, const
 from autofuse.kernels.workload.workload import Workload
 
@@ -84,19 +84,13 @@ class _Reduction:
         for begin, tasks, vectors, lanes in column_pieces(self.channels, emitter.lanes, VECTORS):
             with emitter.parallel_parts(tasks, repeats) as (image, task):
                 columns = [begin + task * vectors * lanes + vector * lanes for vector in range(vectors)]
-                totals, parts = (emitter.registers(vectors, lanes) for _ in range(2))
-                self.clear(*totals)
-                with builder.serial(0, (self.places + (BLOCK - 1)) // BLOCK) as block:
-                    self.clear(*parts)
-                    with builder.serial(0, tirx.min(self.places - block * BLOCK, BLOCK)) as step:
-                        for column, part in zip(columns, parts, strict=True):
-                            with emitter.vector(lanes) as lane, self.scope.point():
-                                index = (image, *(0,) * (self.rank - 3), block * BLOCK + step, column + lane)
-                                read = self.contribute(self.scope.read(self.source, index))
-                                emitter.put(part, lane, self.fold(part[lane], read))
-                    for total, part in zip(totals, parts, strict=True):
-                        with emitter.vector(lanes) as lane:
-                            emitter.put(total, lane, self.fold(total[lane], part[lane]))
+                totals = emitter.registers(vectors, lanes)
+
+                def read(place: Expr, vector: int, lane: Expr, image: Expr = image, columns: Any = columns) -> Expr:
+                    index = (image, *(0,) * (self.rank - 3), place, columns[vector] + lane)
+                    return self.scope.read(self.source, index)
+
+                fold_rows(emitter, self.kind, totals, self.places, read, self.scope.point)
                 for column, total in zip(columns, totals, strict=True):
                     with emitter.vector(lanes) as lane:
                         emitter.put(self.result, image * self.channels + column + lane, self.finished(total[lane]))
@@ -109,9 +103,9 @@ class _Reduction:
             vectors = builder.bind(self.places * self.block // self.lanes)
             steps = builder.bind(vectors // VECTORS)
             total, *parts = emitter.registers(1 + VECTORS, self.lanes)
-            self.clear(total)
+            clear(emitter, [total], self.first)
             with builder.serial(0, (steps + (BLOCK - 1)) // BLOCK) as block:
-                self.clear(*parts)
+                clear(emitter, parts, self.first)
                 with builder.serial(0, tirx.min(steps - block * BLOCK, BLOCK)) as step:
                     for number, part in enumerate(parts):
                         self.add(part, image, channel, (block * BLOCK + step) * VECTORS + number)
@@ -159,14 +153,6 @@ class _Reduction:
             builder.buffer_store(whole, self.fold(whole[0], self.read(*at, done + rest)), [0])
         builder.buffer_store(self.result, self.finished(whole[0]), [task])
 
-    def clear(self, *vectors: Any) -> None:
-        for vector in vectors:
-            lanes = int(vector.shape[0])
-            with self.emitter.vector(lanes) as lane:
-                self.emitter.put(vector, lane, const(self.first, "float32"))
-
     def finished(self, total: Expr) -> Expr:
         """The operator's last step."""
-        if self.kind in ("GlobalAveragePool", "ReduceMean"):
-            return total / tirx.Cast("float32", self.places)
-        return tirx.sqrt(total) if self.kind == "ReduceL2" else total
+        return last_step(self.kind, total, self.places)

@@ -82,7 +82,7 @@ class _Resize:
         at = self.coordinate(tirx.Cast("float32", place), axis)
         end = before - 1
         if self.resizing.linear:
-            at = self.kept(tirx.max(tirx.min(at, _float(end)), const(0.0, "float32")))
+            at = self.emitter.stored(tirx.max(tirx.min(at, _float(end)), const(0.0, "float32")))
             first = builder.bind(tirx.Cast("int32", at))
             return _Between(first, tirx.min(first + 1, end), at - _float(first))
         half = const(0.5, "float32")
@@ -99,19 +99,13 @@ class _Resize:
         zero, half = const(0.0, "float32"), const(0.5, "float32")
         if way == "align_corners":
             steps = place * _float(before - 1) / _float(tirx.max(after - 1, 1))
-            return self.kept(tirx.Select(after == 1, zero, steps))
+            return self.emitter.stored(tirx.Select(after == 1, zero, steps))
         given = self.resizing.scales.get(axis)
         scale = _float(after) / _float(before) if given is None else const(given, "float32")
         if way == "asymmetric":
-            return self.kept(place / scale)
+            return self.emitter.stored(place / scale)
         found = (place + half) / scale - half
-        return self.kept(tirx.Select(after > 1, found, zero) if way == "pytorch_half_pixel" else found)
-
-    def kept(self, value: Expr) -> Expr:
-        """A name for a number, which TVM's analysis of integers does not see through."""
-        held = self.emitter.scratch(1)
-        builder.buffer_store(held, value, [0])
-        return builder.bind(held[0])
+        return self.emitter.stored(tirx.Select(after > 1, found, zero) if way == "pytorch_half_pixel" else found)
 
     def row(self, image: Expr, channel: Expr, row: Expr) -> None:
         """One row of a result: of a block of channels, or of one channel."""

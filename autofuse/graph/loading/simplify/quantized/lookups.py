@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.errors import InputError
 from autofuse.graph.cost import EXPENSIVE
 from autofuse.graph.loading.draft import Draft
 from autofuse.graph.loading.simplify.quantized.levels import BYTES, Known
@@ -52,9 +51,11 @@ def look_up_bytes(draft: Draft) -> bool:
         if last.op_type != "QuantizeLinear" or last.domain or last.name in gone:
             continue
         found = chains.behind_all(last)
-        table = _table(draft, last, *found) if found is not None and chains.is_dear(last, found[1]) else None
-        if found is not None and table is not None:
-            root, steps = found
+        if found is None or not chains.is_dear(last, found[1]):
+            continue
+        root, steps = found
+        table = _table(draft, last, root, steps)
+        if table is not None:
             entries = draft.add_constant(f"{last.name}/table", table)
             made[last.name] = Operator(last.name, BYTE_LOOKUP, (root, entries), last.outputs, {}, DOMAIN)
             gone |= {step.name for step in steps.values() if not (chains.is_first(step) and step.inputs[0] == root)}
@@ -166,6 +167,6 @@ def _table(draft: Draft, last: Operator, root: str, steps: _Steps) -> NDArray[An
         model = make_model("table", ordered, [source], [result], constants, draft.opset)
         session = open_session(draft.source, model.SerializeToString(), threads=1, optimise=False)
         found = np.asarray(session.run([result], {root: given})[0]).reshape(-1)
-    except (InputError, Exception):  # noqa: BLE001 - onnxruntime's own classes; the operators stay as they are
+    except Exception:  # noqa: BLE001 - onnxruntime's own classes; the operators stay as they are
         return None
     return found if found.size == ENTRIES and found.dtype.name in BYTES else None
