@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from math import gcd
@@ -57,14 +57,14 @@ from autofuse.kernels.open_sizes.images.grid_tiles import (
     Range,
     Split,
     all_tiles,
-    splits_text,
     tile_splits,
     timed_splits,
 )
 from autofuse.kernels.open_sizes.images.open_grid import GridArgument, GridForm
+from autofuse.kernels.open_sizes.images.winograd_grid import PLANE, algorithm, has_winograd, samples, with_winograd
 from autofuse.kernels.open_sizes.open_rows import check_elements
 from autofuse.kernels.workload.free_reshape import is_free_reshape
-from autofuse.kernels.workload.workload import HALF, bind_workload
+from autofuse.kernels.workload.workload import HALF, Workload, bind_workload
 from autofuse.values.arguments import Given, LibraryFormat
 from autofuse.values.signatures import private_key
 
@@ -179,7 +179,8 @@ def grid_plan(context: Context, read: GridModel, chosen: FoundPlan) -> GridPlan:
     groups = grid_groups(known, [group.operators for group in checked.plan.groups])
     order = [group.operators for group in groups]
     layouts = _whole(assign_layouts(opened.graph, order, dict.fromkeys(range(len(order)), True), target))
-    return GridPlan(opened, checked, tuple(_built(known, group, layouts) for group in groups))
+    ladder = Ladder(context.database, context.environment, Emission(target), chosen.limits)
+    return GridPlan(opened, checked, tuple(_built(known, group, layouts, ladder) for group in groups))
 
 
 def _whole(layouts: Mapping[str, str]) -> dict[str, str]:
@@ -197,8 +198,8 @@ def _check_kernels(opened: GridGraph) -> None:
     require_own(opened.graph, touching, opened.refused)
 
 
-def _built(known: GridOperators, group: GridGroup, layouts: Mapping[str, str]) -> BuiltGroup:
-    """A group with its tiles."""
+def _built(known: GridOperators, group: GridGroup, layouts: Mapping[str, str], ladder: Ladder) -> BuiltGroup:
+    """A group with its tiles. `ladder`: knows what the rules say of one."""
     opened = known.opened
     bound = bind_workload(opened.graph, group.operators, layouts)
     whole = OpenTile(0, bound, {}, RULE, "any size")
@@ -227,13 +228,40 @@ def _built(known: GridOperators, group: GridGroup, layouts: Mapping[str, str]) -
     slides = {} if look is None else look.slides
     beyond = look is not None and _looks_beyond(opened, looked, bound.outputs[0], look)
     ranges = [_range(opened, grid[one.size], slides.get(one.size, Slide())) for axis, one in placed if axis]
-    splits = (ONE,) * (len(order) - len(ranges)) + (tile_splits(bound.workload, ranges, beyond) if ranges else ())
-    tiles = {}
-    for one in all_tiles(splits):
-        made = tile_graph(known, group, dict(zip(order, one, strict=True)))
-        tiles[one] = OpenTile(1, bind_workload(made.graph, made.operators, layouts), {})
+    images = (ONE,) * (len(order) - len(ranges))
     fill = look.fill if look is not None and beyond else None
-    return BuiltGroup(group, bound, tiles, GridForm(inputs, outputs, order, splits, slides, fill))
+    form = GridForm(inputs, outputs, order, (), slides, fill)
+
+    def in_tiles(splits: tuple[Split, ...], all_lengths: Iterable[tuple[int, ...]]) -> BuiltGroup:
+        tiles = {}
+        for one in all_lengths:
+            made = tile_graph(known, group, dict(zip(order, one, strict=True)))
+            tiles[one] = OpenTile(1, bind_workload(made.graph, made.operators, layouts), {})
+        return BuiltGroup(group, bound, tiles, replace(form, splits=splits))
+
+    if look is not None and [axis for axis, _ in placed if axis] == PLANE:
+        sides = samples(ranges)
+        splits = (*images, *sides)
+        both = zip(*(side.lengths for side in sides), strict=True)
+        found = in_tiles(splits, ((1,) * len(images) + one for one in both))
+        if _by_winograd(found.tiles.values(), ladder):
+            units = (ranges[0].unit, ranges[1].unit)
+            return replace(found, form=replace(found.form or form, units=units))
+    splits = images + (tile_splits(bound.workload, ranges, beyond) if ranges else ())
+    return in_tiles(splits, all_tiles(splits))
+
+
+def _by_winograd(samples: Iterable[OpenTile], ladder: Ladder) -> bool:
+    """Whether the rules take Winograd's algorithm for large images, and have it for those of few places."""
+    large, *few = (tile.bound.workload for tile in samples)
+    if not all(has_winograd(workload, ladder.target) for workload in (large, *few)):
+        return False
+    return bool(algorithm(ladder.rule(large).schedule)) and all(_winograd_guess(one, ladder) for one in few)
+
+
+def _winograd_guess(workload: Workload, ladder: Ladder) -> dict[str, int | str] | None:
+    """The best guess of the rules that has Winograd's algorithm; None where none has it."""
+    return next((guess for guess in ladder.guesses(workload) if algorithm(guess)), None)
 
 
 def _range(opened: GridGraph, extent: Extent, slide: Slide) -> Range:
@@ -268,22 +296,24 @@ def _scheduled(context: Context, read: GridModel, ranged: RangedPlan, emission: 
     def with_kernel(group: BuiltGroup) -> BuiltGroup:
         return replace(group, kernel=built_kernel(planned.opened, group, emission, context.threads))
 
-    scheduled = [_with_schedules(group, found) for group in planned.groups]
+    scheduled = [_with_schedules(group, found, ladder) for group in planned.groups]
     groups = [emitted(group, with_kernel, partial(_simplest, ladder=ladder)) for group in scheduled]
     return GridPart(planned.opened, tuple(groups), chosen.plan.key, chosen.tier, ranged.most), found
 
 
-def _with_schedules(group: BuiltGroup, found: Mapping[str, Found]) -> BuiltGroup:
-    tiles = {}
+def _with_schedules(group: BuiltGroup, found: Mapping[str, Found], ladder: Ladder) -> BuiltGroup:
+    tiles, winograd = {}, group.form is not None and group.form.units is not None
     for lengths, tile in group.tiles.items():
         one = found.get(tile.bound.workload.key)
+        if one is not None and winograd and not algorithm(one.schedule):
+            one = Found(_winograd_guess(tile.bound.workload, ladder) or one.schedule, RULE)
         if one is not None:
             tier = TILE if one.tier == HIT and group.form is not None else one.tier
             us = one.us if tier == TILE else None
             tile = replace(tile, schedule=one.schedule, tier=tier, source=one.source, us=us)
         tiles[lengths] = tile
     times = {lengths: tile.us for lengths, tile in tiles.items() if tile.us is not None}
-    if group.form is None or len(times) < len(tiles) or len(tiles) == 1:
+    if group.form is None or len(times) < len(tiles) or len(tiles) == 1 or winograd:
         return replace(group, tiles=tiles)
     return replace(group, tiles=tiles, form=replace(group.form, splits=timed_splits(group.form.splits, times)))
 
@@ -292,7 +322,10 @@ def _simplest(group: BuiltGroup, ladder: Ladder) -> BuiltGroup | None:
     """A group under the simplest schedules; None for one that has no tiles."""
     if group.form is None or not group.group.in_tiles:
         return None
-    return replace(group, tiles={lengths: simplest_tile(tile, ladder) for lengths, tile in group.tiles.items()})
+    tiles = {lengths: simplest_tile(tile, ladder) for lengths, tile in group.tiles.items()}
+    if group.form.units is not None:
+        tiles = {lengths: replace(tile, schedule=with_winograd(tile.schedule)) for lengths, tile in tiles.items()}
+    return replace(group, tiles=tiles)
 
 
 def _report(
@@ -312,7 +345,8 @@ def _report(
 def _group(
     group: BuiltGroup, lengths: tuple[int, ...], tile: OpenTile, found: Mapping[str, Found], plan: int
 ) -> GroupReport:
-    places = f"tile of {'x'.join(map(str, lengths))} places" if lengths else ""
+    kind = "sample" if group.form is not None and group.form.units is not None else "tile"
+    places = f"{kind} of {'x'.join(map(str, lengths))} places" if lengths else ""
     if group.form is not None and lengths == next(iter(group.tiles)):
-        places = "; ".join(text for text in (places, splits_text(group.form.splits)) if text)
+        places = "; ".join(text for text in (places, group.form.text) if text)
     return tile_report(tile, group.group.operators, places, found, plan)

@@ -19,6 +19,7 @@ from autofuse.graph.transform.open_sizes.images.grid_graph import GridGraph
 from autofuse.graph.transform.open_sizes.images.grid_rules import GridOperators
 from autofuse.graph.transform.open_sizes.images.grid_tiles import tile_graph
 from autofuse.kernels.open_sizes.images.grid_tiles import stands_in
+from autofuse.kernels.open_sizes.images.winograd_grid import sample_for
 from autofuse.kernels.workload.workload import BoundWorkload
 from autofuse.opened.grid_job import GridModel, form_of_images, grid_plan, write_grid
 from autofuse.opened.tiled import Tiled
@@ -51,7 +52,7 @@ class ImageModel:
                 if group.form is not None:
                     places = dict(zip(group.form.sizes, lengths, strict=True))
                     graph = tile_graph(known, group.group, places).graph
-                counts = tuple(float(_runs(opened, group, lengths, point)) for point in self.happening)
+                counts = tuple(_runs(opened, group, lengths, point) for point in self.happening)
                 runs = on_average(counts, self.happening.values())
                 number, shown = tile.bound.workload.key, "x".join(map(str, lengths))
                 graphs.setdefault(number, _alone(graph, tile.bound))
@@ -65,17 +66,20 @@ class ImageModel:
         write_grid(self.context, self.read, chosen, output)
 
 
-def _runs(opened: GridGraph, group: BuiltGroup, lengths: tuple[int, ...], point: Point) -> int:
-    """How many tiles of such lengths a call of these sizes computes."""
+def _runs(opened: GridGraph, group: BuiltGroup, lengths: tuple[int, ...], point: Point) -> float:
+    """How many tiles of such lengths a call of these sizes computes; of a sample, how often it would fill the image."""
     if group.form is None:
-        return 1
+        return 1.0
     grid, splits = opened.grid(group.bound.outputs[0]), group.form.splits
+    extents = [grid[size].at(point) for size in group.form.sizes]
+    if group.form.units is not None:
+        return prod(extents) / prod(lengths) if sample_for([*group.tiles], extents) == lengths else 0.0
     along = [
-        dict(zip(split.lengths, split.counts(grid[size].at(point)), strict=True))
-        for size, split in zip(group.form.sizes, splits, strict=True)
+        dict(zip(split.lengths, split.counts(extent), strict=True))
+        for extent, split in zip(extents, splits, strict=True)
     ]
     standing = (one for one in product(*along) if stands_in(one, splits) == lengths)
-    return sum(prod(counts[length] for counts, length in zip(along, one, strict=True)) for one in standing)
+    return float(sum(prod(counts[length] for counts, length in zip(along, one, strict=True)) for one in standing))
 
 
 def _alone(graph: Graph, bound: BoundWorkload) -> Graph:

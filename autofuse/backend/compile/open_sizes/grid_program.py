@@ -29,8 +29,8 @@ from autofuse.kernels.build import Kernel
 from autofuse.kernels.emission import Emission
 from autofuse.kernels.open_sizes.images.grid_reduction import grid_reduction_kernel
 from autofuse.kernels.open_sizes.images.grid_resize import grid_resize_kernel
-from autofuse.kernels.open_sizes.images.grid_tiles import splits_text
 from autofuse.kernels.open_sizes.images.open_grid import GridForm, GridTile, Lengths, grid_kernel
+from autofuse.kernels.open_sizes.images.winograd_grid import winograd_kernel
 from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import BoundWorkload
 
@@ -112,7 +112,8 @@ def built_kernel(opened: GridGraph, group: BuiltGroup, emission: Emission, threa
         (tile,) = group.tiles.values()
         return emission.kernel(group.bound.workload, tile.schedule)
     tiles = {lengths: GridTile(tile.bound.workload, tile.schedule) for lengths, tile in group.tiles.items()}
-    return grid_kernel(group.form, tiles, emission.target, threads)
+    make = grid_kernel if group.form.units is None else winograd_kernel
+    return make(group.form, tiles, emission.target, threads)
 
 
 def _row(symbol: str, group: BuiltGroup) -> KernelRow:
@@ -120,7 +121,7 @@ def _row(symbol: str, group: BuiltGroup) -> KernelRow:
     source = first.source
     if group.form is not None and group.group.in_tiles:
         shown = ", ".join("x".join(map(str, lengths)) for lengths in group.tiles)
-        shared = splits_text(group.form.splits) or f"tiles of {shown} places"
+        shared = group.form.text or f"tiles of {shown} places"
         source = f"{source}; " * bool(source) + shared
     workload = first.bound.workload
     return KernelRow(symbol, workload.label, workload.key, dict(first.schedule), first.tier, source)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import gcd, prod
 from typing import Any
 
@@ -83,6 +84,17 @@ def winograd_refusal(workload: Workload, operator: WorkloadOperator, form: Convo
     return None
 
 
+@dataclass(frozen=True)
+class Side:
+    """A dimension of the images: places of the input and of the results, and padding before the first one. `filled`:
+    results that the last tile has at least."""
+
+    size: Expr
+    outputs: Expr
+    pad_begin: int
+    filled: int
+
+
 def tiles_along(window: Window, m: int) -> int:
     """Tiles of `m` results along a dimension: of those that begin at each of the first results, as many as the first
     one has."""
@@ -109,6 +121,11 @@ class WinogradEmitter:
         self.grid = (form.batch[0], *(tiles_along(window, m) for window in self.plane))
         self.chunk = divisor_near(prod(self.grid), int(knobs["tiles"]))
         self.chunks = prod(self.grid) // self.chunk
+        self.sides = tuple(
+            Side(window.size, window.outputs, window.pad_begin, self.least_in_last(window)) for window in self.plane
+        )
+        self.filled: Expr = self.chunk
+        self.finished: Expr = self.chunk
         vectors_total = form.columns // self.lanes
         self.vectors = divisor_near(vectors_total, min(int(knobs["vectors"]), vectors_total))
         self.panels = vectors_total // self.vectors
@@ -155,12 +172,13 @@ class WinogradEmitter:
         """V[point, slice, tile, channel] of one channel block: interior tiles load without asking."""
         emitter = self.emitter
         rows, columns = self.plane
-        with emitter.serial(self.slices) as layer, emitter.serial(self.chunk) as p:
+        high, wide = self.sides
+        with emitter.serial(self.slices) as layer, emitter.serial(self.filled) as p:
             image, row, column = self.tile_at(chunk, p)
-            top = emitter.simplify(self.first_of(row, rows) - rows.pad_begin)
-            left = emitter.simplify(self.first_of(column, columns) - columns.pad_begin)
+            top = emitter.simplify(self.first_of(row, rows) - high.pad_begin)
+            left = emitter.simplify(self.first_of(column, columns) - wide.pad_begin)
             interior = tirx.all(
-                top >= 0, top + self.reach(rows) <= rows.size, left >= 0, left + self.reach(columns) <= columns.size
+                top >= 0, top + self.reach(rows) <= high.size, left >= 0, left + self.reach(columns) <= wide.size
             )  # fmt: skip
             for guarded, condition in ((False, interior), (True, tirx.Not(interior))):
                 with emitter.when(condition), emitter.vector(self.lanes) as lane, self.scope.point():
@@ -210,7 +228,7 @@ class WinogradEmitter:
         """One element of the input; zero in the padding."""
         if not guarded:
             return self.scope.read(self.form.x, index)
-        rows, columns = self.plane
+        rows, columns = self.sides
         *_, i, j = index
         inside = tirx.all(i >= 0, i < rows.size, j >= 0, j < columns.size)
         return tirx.if_then_else(inside, self.scope.read_alone(self.form.x, index), const(0.0, "float32"))
@@ -220,16 +238,25 @@ class WinogradEmitter:
         emitter = self.emitter
         accumulators = emitter.registers(self.vectors * int(self.knobs["pixels"]), self.lanes)
         with emitter.serial(self.points) as point, emitter.serial(self.layers) as layer:
-            for run in runs(Window(self.chunk, 1, outputs=self.chunk), int(self.knobs["pixels"])):
-                with emitter.serial(run.count) as step:
-                    first = emitter.simplify(step * run.width + run.start)
-                    self.multiply((panel, point, layer), first, run.width, v, base, accumulators)
-                    for c, r in np.ndindex(self.vectors, run.width):
+            for start, width, count in self.multiplied_together():
+                with emitter.serial(count) as step:
+                    first = emitter.simplify(step * width + start)
+                    self.multiply((panel, point, layer), first, width, v, base, accumulators)
+                    for c, r in np.ndindex(self.vectors, width):
                         with emitter.vector(self.lanes) as lane:
                             offset = self.product_at(point, c, layer, first + r) + lane
-                            emitter.put(product, offset, accumulators[c * run.width + r][lane])
-        with emitter.serial(self.vectors) as c, emitter.serial(self.layers) as layer, emitter.serial(self.chunk) as p:
+                            emitter.put(product, offset, accumulators[c * width + r][lane])
+        with (
+            emitter.serial(self.vectors) as c,
+            emitter.serial(self.layers) as layer,
+            emitter.serial(self.finished) as p,
+        ):
             self.transform_output(chunk, (panel, c, layer), p, product)
+
+    def multiplied_together(self) -> Iterator[tuple[Expr, int, Expr]]:
+        """(first tile, how many, how often) of the tiles of a chunk whose sums are in registers together."""
+        for run in runs(Window(self.chunk, 1, outputs=self.chunk), int(self.knobs["pixels"])):
+            yield run.start, run.width, run.count
 
     def product_at(self, point: Expr, vector: Expr, layer: Expr, p: Expr) -> Expr:
         """Offset of a vector of M[point, vector, layer, tile]."""
@@ -290,11 +317,11 @@ class WinogradEmitter:
         channel = emitter.simplify((panel * self.vectors + c) * self.lanes)
         for i, j in np.ndindex(m, m):
             spatial, beyond = [], []
-            for tile, window, offset in zip((row, column), self.plane, (i, j), strict=True):
+            for tile, window, side, offset in zip((row, column), self.plane, self.sides, (i, j), strict=True):
                 at = emitter.simplify(self.first_of(tile, window) + offset * window.dilation)
                 spatial.append(at)
-                if offset >= self.least_in_last(window):
-                    beyond.append(at < window.outputs)
+                if offset >= side.filled:
+                    beyond.append(at < side.outputs)
             inside = tirx.all(*beyond) if len(beyond) > 1 else (beyond or [tirx.const(True, "bool")])[0]
             with emitter.when(inside), emitter.vector(self.lanes) as lane:
                 index = (image, emitter.simplify(channel + lane), *self.at_depth(layer), *spatial)

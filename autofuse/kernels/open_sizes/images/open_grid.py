@@ -22,7 +22,7 @@ from autofuse.graph.transform.open_sizes.images.grid_windows import Slide
 from autofuse.kernels.build import FUNCTION_ATTRIBUTES, Constants, Kernel, complete, emit_body
 from autofuse.kernels.families.protocol import Schedule
 from autofuse.kernels.nest.evaluate import Pack
-from autofuse.kernels.open_sizes.images.grid_tiles import Split, stands_in
+from autofuse.kernels.open_sizes.images.grid_tiles import Split, splits_text, stands_in
 from autofuse.kernels.open_sizes.images.grid_window_copy import WindowCopy
 from autofuse.kernels.open_sizes.open_rows import work
 from autofuse.kernels.schedule.covers import stepped
@@ -59,7 +59,8 @@ class GridForm:
 
     `sizes`: the open sizes of its results, in the order of the loops; `splits`: how each is parted into tiles.
     `slides`: what the head sees of its input along each size; `fill`: what is beyond the borders, None where it never
-    looks there.
+    looks there. `units`: of a kernel of Winograd's algorithm, whose tiles are samples of an image, numbers of which the
+    extents are multiples.
     """
 
     inputs: tuple[GridArgument, ...]
@@ -68,6 +69,13 @@ class GridForm:
     splits: tuple[Split, ...]
     slides: Mapping[int, Slide] = field(default_factory=dict)
     fill: float | str | None = None
+    units: tuple[int, int] | None = None
+
+    @property
+    def text(self) -> str:
+        """Which tiles compute how many places; "" where all have one length."""
+        whole = "Winograd's tiles of the whole image in chunks"
+        return splits_text(self.splits) if self.units is None else whole
 
 
 @dataclass(frozen=True)
@@ -111,13 +119,22 @@ def grid_kernel(form: GridForm, tiles: Mapping[Lengths, GridTile], target: Targe
 
     InputError when a tile cannot be emitted.
     """
+
+    def emit(arguments: Sequence[Given], constants: Constants) -> None:
+        _Grid(form, tiles, Emitter(target), arguments, constants, threads).emit()
+
+    return grid_function(form, emit)
+
+
+def grid_function(form: GridForm, emit: Callable[[Sequence[Given], Constants], None]) -> Kernel:
+    """A kernel over images whose body `emit` makes, of its arguments and a place for packed constants."""
     constants = Constants()
     with IRBuilder() as ib, builder.prim_func(s_tir=True):
         builder.func_name("main")
         builder.func_attr({**FUNCTION_ATTRIBUTES, OF_IMAGES: True})
         arguments = [Given(argument, f"input{n}") for n, argument in enumerate(form.inputs)]
         arguments += [Given(argument, f"output{n}") for n, argument in enumerate(form.outputs)]
-        _Grid(form, tiles, Emitter(target), arguments, constants, threads).emit()
+        emit(arguments, constants)
     buffers = [argument.buffer for argument in arguments]
     inputs, outputs = buffers[: len(form.inputs)], buffers[len(form.inputs) :]
     return Kernel(complete(ib.get(), inputs, constants.parameters, outputs), constants.packed)
@@ -235,7 +252,8 @@ class _Grid:
             for index, argument, strides in zip(indices, self.arguments, self.strides, strict=True)
         }
         alone = self.spread
-        emit_body(tile.workload, tile.schedule, self.emitter.target, arrays, self.declare(number), alone)
+        declare = declaring(self.constants, number)
+        emit_body(tile.workload, tile.schedule, self.emitter.target, arrays, declare, alone)
 
     def array(self, value: Value, given: Given, strides: tuple[Expr, ...], begins: Mapping[int, Expr]) -> Array:
         """What a tile sees of an argument: all of it, its part, or a copy of its window."""
@@ -263,12 +281,13 @@ class _Grid:
         )  # fmt: skip
         return TileArray(flat, value.shape, value.dtype, value.block, strides=strides, limits=limits)
 
-    def declare(self, number: int) -> Callable[[str, Pack, tuple[int, ...], str], Array]:
-        """Declares the constants of a tile. Weights that are packed alike are the same in all tiles; small constants
-        may depend on the tile."""
 
-        def declared(name: str, pack: Pack, shape: tuple[int, ...], dtype: str) -> Array:
-            own = f"tile{number}_" if name.startswith("literal") else ""
-            return self.constants.declare(f"{own}{name}_{'x'.join(map(str, shape))}", pack, shape, dtype)
+def declaring(constants: Constants, number: int) -> Callable[[str, Pack, tuple[int, ...], str], Array]:
+    """Declares the constants of the tile with that number. Weights that are packed alike are the same in all tiles;
+    small constants may depend on the tile."""
 
-        return declared
+    def declared(name: str, pack: Pack, shape: tuple[int, ...], dtype: str) -> Array:
+        own = f"tile{number}_" if name.startswith("literal") else ""
+        return constants.declare(f"{own}{name}_{'x'.join(map(str, shape))}", pack, shape, dtype)
+
+    return declared

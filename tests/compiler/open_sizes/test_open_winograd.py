@@ -1,0 +1,86 @@
+"""Winograd's algorithm over images whose height and width are open, compared with ONNX Runtime."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autofuse import api
+from autofuse.kernels.open_sizes.images.grid_tiles import Range
+from autofuse.kernels.open_sizes.images.image_winograd import widths
+from autofuse.kernels.open_sizes.images.winograd_grid import algorithm, sample_for, samples
+from autofuse.kernels.schedule.covers import cheapest
+from tests.compiler.open_sizes.images import built_images, check_images
+from tests.compiler.open_sizes.models import weight, write
+
+BLOCK = """
+block (float[N, 16, height, width] x) => (float[N, 32, height, width] y) {
+  a = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (x, w1, b16)
+  s = Add (a, x)
+  r = Relu (s)
+  y = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (r, w2)
+}"""
+WEIGHTS = {"w1": weight(16, 16, 3, 3), "b16": weight(16), "w2": weight(32, 16, 3, 3)}
+"""Two convolutions in blocks of channels, the first with a sum of the image behind it."""
+BORDERS = """
+borders (float[1, 16, height, width] x) => (float[1, 16, h, w] y, float[1, 16, k, l] z) {
+  y = Conv <kernel_shape = [3, 3], pads = [0, 2, 1, 0]> (x, w1)
+  z = Conv <kernel_shape = [3, 3]> (x, w1)
+}"""
+"""A convolution with other padding on each side, and one without."""
+
+
+def algorithms(model: Path, sizes: dict[str, tuple[int, ...]]) -> list[tuple[str, int]]:
+    """Which sample of each convolution has which tiles."""
+    found = api.compile(model, database=str(model.with_suffix(".db")), threads=1, dry_run=True, sizes=sizes)
+    convolutions = [group for group in found.groups if group.group.startswith("Conv")]
+    return [(group.source.split()[2], algorithm(json.loads(group.schedule))) for group in convolutions]
+
+
+@pytest.mark.parametrize(("images", "threads"), [("1", 1), ("1", 2), pytest.param("2", 1, marks=pytest.mark.long)])
+def test_images_of_any_size_are_right(tmp_path: Path, images: str, threads: int) -> None:
+    """One tile and its parts, few tiles, rests of every length, and enough tiles for each thread to have chunks."""
+    model = write(tmp_path / "block.onnx", BLOCK.replace("N", images), WEIGHTS)
+    sizes = {"height": (1, 90), "width": (1, 120)}
+    library = built_images(model, sizes, threads=threads)
+    shapes = [(1, 1), (4, 4), (8, 8), (3, 9), (9, 8), (1, 120), (90, 1), (17, 23), (30, 30), (37, 64), (90, 120)]
+    check_images(model, library, [{"height": high, "width": wide} for high, wide in shapes])
+    assert {places for places, m in algorithms(model, sizes) if m} == {"64x112", "8x8"}
+
+
+def test_borders_of_every_kind_are_right(tmp_path: Path) -> None:
+    model = write(tmp_path / "borders.onnx", BORDERS, {"w1": WEIGHTS["w1"]})
+    library = built_images(model, {"height": (3, 50), "width": (3, 50)}, threads=1)
+    check_images(model, library, [{"height": high, "width": wide} for high, wide in ((3, 3), (6, 50), (21, 18))])
+
+
+@pytest.mark.long
+def test_a_batch_of_images_is_right(tmp_path: Path) -> None:
+    model = write(tmp_path / "batch.onnx", BLOCK.replace("N", "batch"), WEIGHTS)
+    library = built_images(model, {"batch": (1, 4), "height": (4, 64, 4), "width": (4, 64, 4)}, threads=2)
+    points = [(1, 4, 4), (3, 8, 8), (4, 64, 64), (2, 20, 36)]
+    check_images(model, library, [{"batch": n, "height": high, "width": wide} for n, high, wide in points])
+
+
+def test_samples_are_within_the_range_and_small_ones_stand_for_small_images() -> None:
+    high, wide = samples([Range(1, 500), Range(16, 40)])
+    assert (high.lengths, wide.lengths) == ((64, 8), (40, 8))
+    assert [one.lengths for one in samples([Range(16, 500), Range(16, 500)])] == [(64,), (112,)]
+    assert [one.lengths for one in samples([Range(1, 6), Range(1, 7)])] == [(8,), (8,)]
+    both = [(1, 64, 40), (1, 8, 8)]
+    assert [sample_for(both, (1, *extents)) for extents in ((8, 8), (1, 16), (1, 17), (40, 40))] == [
+        both[1], both[1], both[0], both[0],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("pixels", [1, 2, 6, 14])
+def test_widths_of_sums_waste_little(pixels: int) -> None:
+    """What is left of a chunk has at most as many sums in vain as half of the widest."""
+    found = widths(pixels, 56)
+    for tiles in range(1, 57):
+        taken = cheapest(tiles, {one: one + 0.5 for one in found})
+        assert tiles <= sum(taken) <= tiles + max(found[-1] - 1, 0)
+    assert np.all(np.diff(found) < 0)
