@@ -30,6 +30,7 @@ from autofuse.compiler.open_sizes.tiles import (
 from autofuse.compiler.plan_ladder import FoundPlan
 from autofuse.compiler.report import HIT, RULE, TILE, CompileReport, GroupReport
 from autofuse.compiler.schedule_ladder import Found, Ladder
+from autofuse.device.target import Target
 from autofuse.errors import InputError, UncoveredError
 from autofuse.graph.loading.given.buckets import form_of
 from autofuse.graph.loading.given.constants import model_sha256
@@ -50,6 +51,7 @@ from autofuse.graph.transform.open_sizes.images.grid_tiles import tile_graph
 from autofuse.graph.transform.open_sizes.images.grid_windows import Look, Slide
 from autofuse.graph.transform.open_sizes.images.places import with_places_apart
 from autofuse.kernels.emission import Emission
+from autofuse.kernels.families.protocol import Schedule
 from autofuse.kernels.lowering.coverage import require_kernels
 from autofuse.kernels.lowering.layout import assign_layouts
 from autofuse.kernels.lowering.lower import Lowering
@@ -61,7 +63,16 @@ from autofuse.kernels.open_sizes.images.grid_tiles import (
     timed_splits,
 )
 from autofuse.kernels.open_sizes.images.open_grid import GridArgument, GridForm
-from autofuse.kernels.open_sizes.images.winograd_grid import PLANE, algorithm, has_winograd, samples, with_winograd
+from autofuse.kernels.open_sizes.images.whole_grid import (
+    PLANE,
+    algorithm,
+    by_rows,
+    by_winograd,
+    has_borders,
+    row_sample,
+    winograd_samples,
+    with_winograd,
+)
 from autofuse.kernels.open_sizes.open_rows import check_elements
 from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import HALF, Workload, bind_workload
@@ -239,29 +250,49 @@ def _built(known: GridOperators, group: GridGroup, layouts: Mapping[str, str], l
             tiles[one] = OpenTile(1, bind_workload(made.graph, made.operators, layouts), {})
         return BuiltGroup(group, bound, tiles, replace(form, splits=splits))
 
-    if look is not None and [axis for axis, _ in placed if axis] == PLANE:
-        sides = samples(ranges)
-        splits = (*images, *sides)
+    sampled = [axis for axis, _ in placed if axis] == PLANE
+    seen = opened.grid(looked) if looked else grid
+    shown = tuple(_range(opened, seen[one.size], Slide()) for axis, one in placed if axis and one.size in seen)
+    for winograd, sides in ((True, winograd_samples(ranges)), (False, row_sample(ranges))) if sampled else ():
+        if any(side.lengths[0] % one.aligned for side, one in zip(sides, ranges, strict=True)):
+            continue
         both = zip(*(side.lengths for side in sides), strict=True)
-        found = in_tiles(splits, ((1,) * len(images) + one for one in both))
-        if _by_winograd(found.tiles.values(), ladder):
-            units = (ranges[0].unit, ranges[1].unit)
-            return replace(found, form=replace(found.form or form, units=units))
+        found = in_tiles((*images, *sides), ((1,) * len(images) + one for one in both))
+        sampling = replace(form, splits=(*images, *sides), bounds=tuple(ranges), seen=shown, winograd=winograd)
+        if _is_whole([tile.bound.workload for tile in found.tiles.values()], sampling, ladder):
+            return replace(found, form=sampling)
     splits = images + (tile_splits(bound.workload, ranges, beyond) if ranges else ())
     return in_tiles(splits, all_tiles(splits))
 
 
-def _by_winograd(samples: Iterable[OpenTile], ladder: Ladder) -> bool:
-    """Whether the rules take Winograd's algorithm for large images, and have it for those of few places."""
-    large, *few = (tile.bound.workload for tile in samples)
-    if not all(has_winograd(workload, ladder.target) for workload in (large, *few)):
+def _is_whole(samples: Sequence[Workload], form: GridForm, ladder: Ladder) -> bool:
+    """Whether the rules compute all samples of a kernel by what goes over a whole image."""
+    first = samples[0]
+    if not _takes_whole(first, ladder.rule(first).schedule, form.winograd, ladder.target):
         return False
-    return bool(algorithm(ladder.rule(large).schedule)) and all(_winograd_guess(one, ladder) for one in few)
+    if form.fill is not None and not form.winograd and not has_borders(first, form):
+        return False
+    return all(_guess_for_whole(one, form.winograd, ladder) for one in samples)
 
 
-def _winograd_guess(workload: Workload, ladder: Ladder) -> dict[str, int | str] | None:
-    """The best guess of the rules that has Winograd's algorithm; None where none has it."""
-    return next((guess for guess in ladder.guesses(workload) if algorithm(guess)), None)
+def _takes_whole(workload: Workload, schedule: Schedule, winograd: bool, target: Target) -> bool:
+    """Whether a kernel under a schedule goes over a whole image: by Winograd's algorithm, or row by row."""
+    if winograd:
+        return bool(algorithm(schedule)) and by_winograd(workload, target)
+    return by_rows(workload, schedule)
+
+
+def _guess_for_whole(workload: Workload, winograd: bool, ladder: Ladder) -> dict[str, int | str] | None:
+    """The best guess of the rules that does; None where none does."""
+    guesses = ladder.guesses(workload)
+    return next((guess for guess in guesses if _takes_whole(workload, guess, winograd, ladder.target)), None)
+
+
+def _for_whole(workload: Workload, found: Found, winograd: bool, ladder: Ladder) -> Found:
+    """What was found for a sample, or the rules' guess, where that has no kernel of a whole image."""
+    if _takes_whole(workload, found.schedule, winograd, ladder.target):
+        return found
+    return Found(_guess_for_whole(workload, winograd, ladder) or found.schedule, RULE)
 
 
 def _range(opened: GridGraph, extent: Extent, slide: Slide) -> Range:
@@ -302,18 +333,18 @@ def _scheduled(context: Context, read: GridModel, ranged: RangedPlan, emission: 
 
 
 def _with_schedules(group: BuiltGroup, found: Mapping[str, Found], ladder: Ladder) -> BuiltGroup:
-    tiles, winograd = {}, group.form is not None and group.form.units is not None
+    tiles = {}
     for lengths, tile in group.tiles.items():
         one = found.get(tile.bound.workload.key)
-        if one is not None and winograd and not algorithm(one.schedule):
-            one = Found(_winograd_guess(tile.bound.workload, ladder) or one.schedule, RULE)
+        if one is not None and group.form is not None and group.form.bounds:
+            one = _for_whole(tile.bound.workload, one, group.form.winograd, ladder)
         if one is not None:
             tier = TILE if one.tier == HIT and group.form is not None else one.tier
             us = one.us if tier == TILE else None
             tile = replace(tile, schedule=one.schedule, tier=tier, source=one.source, us=us)
         tiles[lengths] = tile
     times = {lengths: tile.us for lengths, tile in tiles.items() if tile.us is not None}
-    if group.form is None or len(times) < len(tiles) or len(tiles) == 1 or winograd:
+    if group.form is None or len(times) < len(tiles) or len(tiles) == 1 or group.form.bounds:
         return replace(group, tiles=tiles)
     return replace(group, tiles=tiles, form=replace(group.form, splits=timed_splits(group.form.splits, times)))
 
@@ -323,7 +354,7 @@ def _simplest(group: BuiltGroup, ladder: Ladder) -> BuiltGroup | None:
     if group.form is None or not group.group.in_tiles:
         return None
     tiles = {lengths: simplest_tile(tile, ladder) for lengths, tile in group.tiles.items()}
-    if group.form.units is not None:
+    if group.form.winograd:
         tiles = {lengths: replace(tile, schedule=with_winograd(tile.schedule)) for lengths, tile in tiles.items()}
     return replace(group, tiles=tiles)
 
@@ -345,7 +376,7 @@ def _report(
 def _group(
     group: BuiltGroup, lengths: tuple[int, ...], tile: OpenTile, found: Mapping[str, Found], plan: int
 ) -> GroupReport:
-    kind = "sample" if group.form is not None and group.form.units is not None else "tile"
+    kind = "sample" if group.form is not None and group.form.bounds else "tile"
     places = f"{kind} of {'x'.join(map(str, lengths))} places" if lengths else ""
     if group.form is not None and lengths == next(iter(group.tiles)):
         places = "; ".join(text for text in (places, group.form.text) if text)

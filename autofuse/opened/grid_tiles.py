@@ -19,7 +19,7 @@ from autofuse.graph.transform.open_sizes.images.grid_graph import GridGraph
 from autofuse.graph.transform.open_sizes.images.grid_rules import GridOperators
 from autofuse.graph.transform.open_sizes.images.grid_tiles import tile_graph
 from autofuse.kernels.open_sizes.images.grid_tiles import stands_in
-from autofuse.kernels.open_sizes.images.winograd_grid import sample_for
+from autofuse.kernels.open_sizes.images.whole_grid import sample_for
 from autofuse.kernels.workload.workload import BoundWorkload
 from autofuse.opened.grid_job import GridModel, form_of_images, grid_plan, write_grid
 from autofuse.opened.tiled import Tiled
@@ -72,7 +72,7 @@ def _runs(opened: GridGraph, group: BuiltGroup, lengths: tuple[int, ...], point:
         return 1.0
     grid, splits = opened.grid(group.bound.outputs[0]), group.form.splits
     extents = [grid[size].at(point) for size in group.form.sizes]
-    if group.form.units is not None:
+    if group.form.bounds:
         return prod(extents) / prod(lengths) if sample_for([*group.tiles], extents) == lengths else 0.0
     along = [
         dict(zip(split.lengths, split.counts(extent), strict=True))

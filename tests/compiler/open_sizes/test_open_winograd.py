@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from autofuse import api
-from autofuse.kernels.open_sizes.images.grid_tiles import Range
-from autofuse.kernels.open_sizes.images.image_winograd import widths
-from autofuse.kernels.open_sizes.images.winograd_grid import algorithm, sample_for, samples
+from autofuse.kernels.open_sizes.images.grid_tiles import Range, widths
+from autofuse.kernels.open_sizes.images.whole_grid import algorithm, sample_for, winograd_samples
 from autofuse.kernels.schedule.covers import cheapest
 from tests.compiler.open_sizes.images import built_images, check_images
 from tests.compiler.open_sizes.models import weight, write
@@ -66,10 +65,10 @@ def test_a_batch_of_images_is_right(tmp_path: Path) -> None:
 
 
 def test_samples_are_within_the_range_and_small_ones_stand_for_small_images() -> None:
-    high, wide = samples([Range(1, 500), Range(16, 40)])
+    high, wide = winograd_samples([Range(1, 500), Range(16, 40)])
     assert (high.lengths, wide.lengths) == ((64, 8), (40, 8))
-    assert [one.lengths for one in samples([Range(16, 500), Range(16, 500)])] == [(64,), (112,)]
-    assert [one.lengths for one in samples([Range(1, 6), Range(1, 7)])] == [(8,), (8,)]
+    assert [one.lengths for one in winograd_samples([Range(16, 500), Range(16, 500)])] == [(64,), (112,)]
+    assert [one.lengths for one in winograd_samples([Range(1, 6), Range(1, 7)])] == [(8,), (8,)]
     both = [(1, 64, 40), (1, 8, 8)]
     assert [sample_for(both, (1, *extents)) for extents in ((8, 8), (1, 16), (1, 17), (40, 40))] == [
         both[1], both[1], both[0], both[0],

@@ -30,7 +30,7 @@ from autofuse.kernels.emission import Emission
 from autofuse.kernels.open_sizes.images.grid_reduction import grid_reduction_kernel
 from autofuse.kernels.open_sizes.images.grid_resize import grid_resize_kernel
 from autofuse.kernels.open_sizes.images.open_grid import GridForm, GridTile, Lengths, grid_kernel
-from autofuse.kernels.open_sizes.images.winograd_grid import winograd_kernel
+from autofuse.kernels.open_sizes.images.whole_grid import whole_kernel
 from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import BoundWorkload
 
@@ -112,7 +112,7 @@ def built_kernel(opened: GridGraph, group: BuiltGroup, emission: Emission, threa
         (tile,) = group.tiles.values()
         return emission.kernel(group.bound.workload, tile.schedule)
     tiles = {lengths: GridTile(tile.bound.workload, tile.schedule) for lengths, tile in group.tiles.items()}
-    make = grid_kernel if group.form.units is None else winograd_kernel
+    make = whole_kernel if group.form.bounds else grid_kernel
     return make(group.form, tiles, emission.target, threads)
 
 

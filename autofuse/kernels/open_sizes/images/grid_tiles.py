@@ -7,8 +7,12 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import gcd, prod
 
+import tvm.script.ir_builder.tirx as builder
+from tvm import tirx
+
 from autofuse.kernels.open_sizes.open_rows import WEIGHTED
-from autofuse.kernels.schedule.covers import cheapest, said, taken_for
+from autofuse.kernels.schedule.covers import cheapest, said, stepped, taken_for
+from autofuse.kernels.tir.emit import Expr
 from autofuse.kernels.workload.workload import Workload
 
 SQUARE = 16
@@ -71,6 +75,25 @@ class Split:
         costs = self.costs or tuple(length + self.extra for length in self.lengths)
         taken = cheapest(rest, {one: cost for one, cost in zip(self.lengths, costs, strict=True) if one in fitting})
         return (whole + taken.count(self.lengths[0]), *(taken.count(length) for length in self.lengths[1:]))
+
+    def emitted(self, extent: Expr) -> list[Expr]:
+        """`counts` of an extent that is known when the kernel runs."""
+        longest = self.lengths[0]
+        rest = builder.bind(extent % longest)
+        few, many = ([self.counts(more + whole) for more in range(longest)] for whole in (0, longest))
+        found = []
+        for number in range(len(self.lengths)):
+            short = stepped([counts[number] for counts in few], rest)
+            long = stepped([counts[number] - (number == 0) for counts in many], rest)
+            more = extent // longest if number == 0 else 0
+            found.append(builder.bind(tirx.Select(extent < longest, short, long + more)))
+        return found
+
+
+def widths(pixels: int, most: int) -> Sequence[int]:
+    """Tiles whose sums are in registers together: as many as fit, one less, and half of them, for what is left."""
+    widest = min(pixels, most)
+    return sorted({widest, max(widest - 1, 1), max(widest // 2, 1)}, reverse=True)
 
 
 def stands_in(lengths: Sequence[int], splits: Sequence[Split]) -> tuple[int, ...]:

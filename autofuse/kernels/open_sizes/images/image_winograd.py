@@ -7,7 +7,7 @@ registers, so that few are computed in vain.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import tvm.script.ir_builder.tirx as builder
@@ -17,6 +17,7 @@ from autofuse.kernels.families.contraction.form import Convolution
 from autofuse.kernels.families.contraction.winograd import Knobs, Side, WinogradEmitter, spaced
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
+from autofuse.kernels.open_sizes.images.grid_tiles import widths
 from autofuse.kernels.schedule.covers import cheapest, stepped
 from autofuse.kernels.tir.emit import Expr
 
@@ -42,8 +43,7 @@ class ImageWinograd(WinogradEmitter):
         self.image, self.sides = plane.image, plane.sides
         self.most = self.chunk
         self.widths = widths(int(knobs["pixels"]), self.most)
-        self.taken = [cheapest(tiles, {one: one + STARTING for one in self.widths}) for tiles in range(self.most + 1)]
-        self.chunk = max(map(sum, self.taken))  # tiles that memory is laid out for
+        self.chunk = max(sum(self.taken(tiles)) for tiles in range(self.most + 1))  # tiles that memory is laid out for
         self.streams = 4 * self.points * form.depth * form.columns > self.emitter.target.l2_bytes
         self.apart = spaced(self.chunk * form.depth, self.lanes)
         self.products_apart = spaced(self.vectors * self.chunk * self.lanes, self.lanes)
@@ -72,7 +72,7 @@ class ImageWinograd(WinogradEmitter):
         emitter = self.emitter
         emitter.alone = alone
         count = builder.bind(tirx.min(end - first, self.most))
-        self.counts = [builder.bind(stepped([taken.count(one) for taken in self.taken], count)) for one in self.widths]
+        self.counts = self.emitted(count)
         filled: Expr = 0
         for width, often in zip(self.widths, self.counts, strict=True):
             filled = filled + often * width
@@ -89,6 +89,25 @@ class ImageWinograd(WinogradEmitter):
         with emitter.parallel(self.panels) as panel:
             self.panel(0, panel, v, 0, product if alone else emitter.scratch(self.products))
 
+    def taken(self, tiles: int) -> list[int]:
+        """The widths that compute so many tiles: the widest ones, and at the end those that compute least in vain."""
+        widest = self.widths[0]
+        whole = max(tiles // widest - 1, 0)
+        costs = {width: width + STARTING for width in self.widths}
+        return [widest] * whole + cheapest(tiles - whole * widest, costs)
+
+    def emitted(self, count: Expr) -> list[Expr]:
+        """How many of each width that are, of a number of tiles that is known when the kernel runs."""
+        widest = self.widths[0]
+        rest, whole = builder.bind(count % widest), count // widest - 1
+        few, many = ([self.taken(more + first) for more in range(widest)] for first in (0, widest))
+        found = []
+        for width in self.widths:
+            short, long = (stepped([taken.count(width) for taken in table], rest) for table in (few, many))
+            long = long + whole if width == widest else long
+            found.append(builder.bind(tirx.Select(count < widest, short, long)))
+        return found
+
     def tile_at(self, chunk: Expr, p: Expr) -> tuple[Expr, Expr, Expr]:
         """See WinogradEmitter."""
         return self.image, builder.bind(self.rows[p]), builder.bind(self.columns[p])
@@ -99,9 +118,3 @@ class ImageWinograd(WinogradEmitter):
         for width, count in zip(self.widths, self.counts, strict=True):
             yield start, width, count
             start = start + count * width
-
-
-def widths(pixels: int, most: int) -> Sequence[int]:
-    """Tiles whose sums are in registers together: as many as fit, one less, and half of them, for what is left."""
-    widest = min(pixels, most)
-    return sorted({widest, max(widest - 1, 1), max(widest // 2, 1)}, reverse=True)

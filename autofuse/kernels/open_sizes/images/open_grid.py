@@ -22,10 +22,9 @@ from autofuse.graph.transform.open_sizes.images.grid_windows import Slide
 from autofuse.kernels.build import FUNCTION_ATTRIBUTES, Constants, Kernel, complete, emit_body
 from autofuse.kernels.families.protocol import Schedule
 from autofuse.kernels.nest.evaluate import Pack
-from autofuse.kernels.open_sizes.images.grid_tiles import Split, splits_text, stands_in
+from autofuse.kernels.open_sizes.images.grid_tiles import Range, Split, splits_text, stands_in
 from autofuse.kernels.open_sizes.images.grid_window_copy import WindowCopy
 from autofuse.kernels.open_sizes.open_rows import work
-from autofuse.kernels.schedule.covers import stepped
 from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index
 from autofuse.kernels.tir.loops import OF_IMAGES
 from autofuse.kernels.workload.workload import Value, Workload
@@ -59,8 +58,8 @@ class GridForm:
 
     `sizes`: the open sizes of its results, in the order of the loops; `splits`: how each is parted into tiles.
     `slides`: what the head sees of its input along each size; `fill`: what is beyond the borders, None where it never
-    looks there. `units`: of a kernel of Winograd's algorithm, whose tiles are samples of an image, numbers of which the
-    extents are multiples.
+    looks there. `bounds`: of the extents of a kernel that goes over the whole image, whose tiles are samples of it; by
+    `winograd`'s algorithm, or row by row. `seen`: the same of its input.
     """
 
     inputs: tuple[GridArgument, ...]
@@ -69,13 +68,14 @@ class GridForm:
     splits: tuple[Split, ...]
     slides: Mapping[int, Slide] = field(default_factory=dict)
     fill: float | str | None = None
-    units: tuple[int, int] | None = None
+    bounds: tuple[Range, ...] = ()
+    seen: tuple[Range, ...] = ()
+    winograd: bool = False
 
     @property
     def text(self) -> str:
         """Which tiles compute how many places; "" where all have one length."""
-        whole = "Winograd's tiles of the whole image in chunks"
-        return splits_text(self.splits) if self.units is None else whole
+        return "the whole image at once" if self.bounds else splits_text(self.splits)
 
 
 @dataclass(frozen=True)
@@ -208,23 +208,10 @@ class _Grid:
             self.tile(starts, lengths)
             return
         split, extent, before = self.form.splits[place], self.extents[place], tirx.const(0, "int32")
-        for number, (length, count) in enumerate(zip(split.lengths, self.counts(split, extent), strict=True)):
+        for number, (length, count) in enumerate(zip(split.lengths, split.emitted(extent), strict=True)):
             with self.loop(count, before, length, extent, self.spread and place == self.outer and not number) as start:
                 self.along((*starts, start), (*lengths, length))
             before = builder.bind(before + count * length)
-
-    def counts(self, split: Split, extent: Expr) -> list[Expr]:
-        """How many tiles of each length compute an extent; see `Split.counts`."""
-        longest = split.lengths[0]
-        rest = builder.bind(extent % longest)
-        few, many = ([split.counts(more + whole) for more in range(longest)] for whole in (0, longest))
-        found = []
-        for number in range(len(split.lengths)):
-            short = stepped([counts[number] for counts in few], rest)
-            long = stepped([counts[number] - (number == 0) for counts in many], rest)
-            more = extent // longest if number == 0 else 0
-            found.append(builder.bind(tirx.Select(extent < longest, short, long + more)))
-        return found
 
     @contextmanager
     def loop(self, count: Expr, before: Expr, length: int, extent: Expr, spread: bool) -> Iterator[Expr]:

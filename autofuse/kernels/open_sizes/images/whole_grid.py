@@ -1,7 +1,8 @@
-"""Kernels of a 3x3 convolution over images of any size by Winograd's algorithm, and when they are taken.
+"""Kernels of a convolution that go over a whole image of any size, and when they are taken.
 
 Tiles of places (`open_grid.py`) compute more than an image has where it is no multiple of them, and read the weights
-for each. A kernel of Winograd's algorithm needs neither: its own tiles are small, and go on from row to row.
+for each. Winograd's algorithm needs neither: its own tiles are small, and go on from row to row. Nor does a convolution
+whose windows never look beyond the borders: its rows are as long as those of the image.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from math import gcd, prod
 import tvm.script.ir_builder.tirx as builder
 
 from autofuse.device.target import Target
+from autofuse.graph.transform.open_sizes.images.grid_windows import Slide
 from autofuse.kernels.build import Constants, Kernel
 from autofuse.kernels.families.contraction.family import CONTRACTION
 from autofuse.kernels.families.contraction.form import Convolution, contraction_form
@@ -20,9 +22,11 @@ from autofuse.kernels.families.contraction.guesses.winograd import LEAST_TILES
 from autofuse.kernels.families.contraction.winograd import ALGORITHMS, Side, winograd_refusal
 from autofuse.kernels.families.protocol import Schedule, vector_lanes
 from autofuse.kernels.families.registry import nests_of
+from autofuse.kernels.families.windows import CONVOLUTIONS, is_depthwise
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.scalar import SCALAR
 from autofuse.kernels.open_sizes.images.grid_tiles import Range, Split
+from autofuse.kernels.open_sizes.images.image_rows import EMITTERS, Rows, bordered, edges
 from autofuse.kernels.open_sizes.images.image_winograd import ImageWinograd, Plane
 from autofuse.kernels.open_sizes.images.open_grid import (
     Given,
@@ -42,6 +46,8 @@ SAMPLE = (64, 112)
 """Places of the sample whose schedule a kernel has: of so many tiles that chunks of each size are some."""
 FEW = (8, 8)
 """The same for images of few places."""
+ROWS = (16, 64)
+"""The same for convolutions that are computed row by row."""
 SIDE = 4
 """Results along a side of the tiles that are counted."""
 
@@ -56,30 +62,71 @@ def with_winograd(schedule: Schedule) -> Schedule:
     return schedule if algorithm(schedule) else {**schedule, CONTRACTION.full("algorithm"): "winograd2"}
 
 
-def has_winograd(workload: Workload, target: Target) -> bool:
+def by_winograd(workload: Workload, target: Target) -> bool:
     """Whether a sample is one convolution that has Winograd's form, with what is computed of each result."""
-    nests = nests_of(workload)
-    if len(nests) != 1 or nests[0].anchor is None or nests[0].anchor.op_type != "Conv":
+    form = _form(workload)
+    if form is None or form.operator.op_type != "Conv" or any(window.dilation != 1 for window in form.windows):
         return False
-    anchor = nests[0].anchor
-    form = contraction_form(workload, anchor)
-    plain = all(window.dilation == 1 for window in form.windows)
+    return winograd_refusal(workload, form.operator, form, vector_lanes(workload, target)) is None
+
+
+def by_rows(workload: Workload, schedule: Schedule) -> bool:
+    """Whether a sample is one convolution, with what is computed of each result, that is computed directly under a
+    schedule."""
+    form, knobs = _form(workload), CONTRACTION.chosen(schedule)
+    whole = knobs["algorithm"] in EMITTERS and knobs["order"] != "copied"
+    return whole and form is not None and form.batch[1] == 1 and (knobs["split_k"], knobs["k_blocking"]) == (1, 1)
+
+
+def has_borders(workload: Workload, grid: GridForm) -> bool:
+    """Whether a convolution computed row by row looks beyond the borders of all images of a range alike."""
+    form = _form(workload)
+    beyond = None if form is None or form.operator.op_type != "Conv" else beyond_strides(form, grid)
+    if form is None or beyond is None:
+        return False
+    slide = grid.slides[grid.sizes[-1]]
+    return sum(edges(bordered(form.windows[-1], -slide.offset, beyond[-1]))) <= grid.bounds[-1].low
+
+
+def beyond_strides(form: Convolution, grid: GridForm) -> tuple[int, ...] | None:
+    """Places of the input beyond a stride for each result, along each size; None where they depend on the size."""
+    found = []
+    for window, made, seen in zip(form.windows, grid.bounds, grid.seen, strict=True):
+        low, high = seen.low - made.low * window.stride, seen.high - made.high * window.stride
+        if low != high:
+            return None
+        found.append(low)
+    return tuple(found)
+
+
+def _form(workload: Workload) -> Convolution | None:
+    """The convolution that a sample is; None where it computes anything else than what needs one place of others."""
+    nests = nests_of(workload)
+    anchor = nests[0].anchor if len(nests) == 1 else None
+    if anchor is None or anchor.op_type not in CONVOLUTIONS or is_depthwise(workload, anchor):
+        return None
+    form = contraction_form(workload, anchor, by_rows=True)
     around = all(one is anchor or (one.op_type in SCALAR and not one.domain) for one in workload.operators)
-    lanes = vector_lanes(workload, target)
-    return (
-        plain and around and len(form.windows) == len(SAMPLE) and isinstance(form, Convolution)
-        and winograd_refusal(workload, anchor, form, lanes) is None
-    )  # fmt: skip
+    image = len(form.windows) == len(SAMPLE) and isinstance(form, Convolution)
+    return form if around and image and isinstance(form, Convolution) else None
 
 
-def samples(ranges: Sequence[Range]) -> tuple[Split, Split]:
+def winograd_samples(ranges: Sequence[Range]) -> tuple[Split, ...]:
     """The lengths of the samples along two sizes: of a large image, and of one of few tiles where there may be such."""
     least = [-(-one.low // SIDE) for one in ranges]
     large = [min(most, -(-one.high // SIDE) * SIDE) for most, one in zip(SAMPLE, ranges, strict=True)]
     few = [min(most, one) for most, one in zip(FEW, large, strict=True)]
     if least[0] * least[1] > LEAST_TILES or few == large:
-        return Split((large[0],), cut=True), Split((large[1],), cut=True)
-    return Split((large[0], few[0]), cut=True), Split((large[1], few[1]), cut=True)
+        return tuple(Split((one,), cut=True) for one in large)
+    return tuple(Split(both, cut=True) for both in zip(large, few, strict=True))
+
+
+def row_sample(ranges: Sequence[Range]) -> tuple[Split, ...]:
+    """The lengths of the sample of a convolution that is computed row by row."""
+    return tuple(
+        Split((max(min(most, one.high) // one.aligned, 1) * one.aligned,), cut=True)
+        for most, one in zip(ROWS, ranges, strict=True)
+    )
 
 
 def sample_for(lengths: Sequence[Lengths], extents: Sequence[int]) -> Lengths:
@@ -88,30 +135,30 @@ def sample_for(lengths: Sequence[Lengths], extents: Sequence[int]) -> Lengths:
     return lengths[-1] if few else lengths[0]
 
 
-def winograd_kernel(form: GridForm, tiles: Mapping[Lengths, GridTile], target: Target, threads: int = 1) -> Kernel:
+def whole_kernel(form: GridForm, tiles: Mapping[Lengths, GridTile], target: Target, threads: int = 1) -> Kernel:
     """The kernel of a convolution over images of any size. `tiles`: the samples, that of a large image first."""
 
     def emit(arguments: Sequence[Given], constants: Constants) -> None:
-        _WinogradGrid(form, target, arguments, constants, threads).emit(list(tiles.values()))
+        _WholeGrid(form, target, arguments, constants, threads).emit(list(tiles.values()))
 
     return grid_function(form, emit)
 
 
-class _WinogradGrid:
+class _WholeGrid:
     """Emits the convolution of all images."""
 
     def __init__(
         self, form: GridForm, target: Target, arguments: Sequence[Given], constants: Constants, threads: int
     ) -> None:
-        self.target, self.arguments, self.constants = target, arguments, constants
+        self.form, self.target, self.arguments, self.constants = form, target, arguments, constants
         self.threads = threads
         self.strides = [one.strides() for one in arguments]
-        looked = next(one for one in arguments if one.argument.looked)
         made = arguments[len(form.inputs)]
+        looked = next((one for one in arguments if one.argument.looked), made)
         self.images, outputs, sizes = made.extents[0], made.extents[2:], looked.extents[2:]
-        assert form.units is not None
-        slides = [form.slides[size] for size in form.sizes[-len(SAMPLE) :]]
-        self.bounds = [*zip(sizes, outputs, slides, form.units, strict=True)]
+        assert form.bounds
+        slides = [form.slides.get(size, Slide()) for size in form.sizes[-len(SAMPLE) :]]
+        self.bounds = [*zip(sizes, outputs, slides, form.bounds, strict=True)]
 
     def emit(self, tiles: Sequence[GridTile]) -> None:
         """Emits the loop over images, and in it what computes those of many tiles, and those of few."""
@@ -141,11 +188,26 @@ class _WinogradGrid:
         scope = Scope(workload, emitter, arrays, declaring(self.constants, number))
         (nest,) = nests_of(workload)
         assert nest.anchor is not None
-        form = contraction_form(workload, nest.anchor)
-        assert isinstance(form, Convolution) and m
-        high, wide = (Side(size, extent, -slide.offset, gcd(m, unit)) for size, extent, slide, unit in self.bounds)
+        form = contraction_form(workload, nest.anchor, by_rows=True)
+        assert isinstance(form, Convolution)
         knobs = CONTRACTION.chosen(tile.schedule)
+        (seen, rows, *_), (_, columns, _, range_) = self.bounds
+        assert bool(m) == self.form.winograd
+        if not m:
+            emitter.alone = self.threads == 1
+            extents = Rows(rows, columns, seen, range_.low, self.borders(form), self.threads)
+            EMITTERS[str(knobs["algorithm"])](scope, nest, form, knobs, extents).emit()
+            return
+        high, wide = (Side(size, extent, -slide.offset, gcd(m, one.unit)) for size, extent, slide, one in self.bounds)
         ImageWinograd(scope, nest, form, knobs, m, Plane((high, wide))).emit_image(self.threads)
+
+    def borders(self, form: Convolution) -> tuple[tuple[int, int], ...]:
+        """See `Rows`."""
+        if self.form.fill is None:
+            return ()
+        beyond = beyond_strides(form, self.form)
+        assert beyond is not None
+        return tuple((-slide.offset, more) for (*_, slide, _), more in zip(self.bounds, beyond, strict=True))
 
     def array(self, value: Value, given: Given, strides: tuple[Expr, ...], image: Expr) -> Array:
         """What belongs to an image of an argument; all of it, where it is the same for each."""

@@ -1,0 +1,76 @@
+"""Convolutions of images of open sizes that are computed row by row, compared with ONNX Runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autofuse import api
+from autofuse.kernels.open_sizes.images.image_rows import row_split
+from tests.compiler.open_sizes.images import built_images, check_images
+from tests.compiler.open_sizes.models import weight, write
+
+NET = """
+net (float[N, 16, height, width] x) => (float[N, 2, h, w] y, float[N, 32, k, l] z) {
+  a = Conv <kernel_shape = [1, 1]> (x, w1, b16)
+  s = Add (a, x)
+  r = Relu (s)
+  u = ConvTranspose <kernel_shape = [2, 2], strides = [2, 2]> (r, w2, b16)
+  m = Conv <kernel_shape = [1, 1]> (u, w3)
+  y = Sigmoid (m)
+  z = Conv <kernel_shape = [2, 3], strides = [2, 1]> (r, w4)
+}"""
+WEIGHTS = {
+    "w1": weight(16, 16, 1, 1), "b16": weight(16), "w2": weight(16, 16, 2, 2), "w3": weight(2, 16, 1, 1),
+    "w4": weight(32, 16, 2, 3),
+}  # fmt: skip
+"""A 1x1 convolution with a sum, a transposed one, one to few channels, and one with windows and no borders."""
+
+
+@pytest.mark.parametrize(("images", "threads"), [("1", 1), pytest.param("1", 2, marks=pytest.mark.long), ("batch", 2)])
+def test_images_of_any_size_are_right(tmp_path: Path, images: str, threads: int) -> None:
+    model = write(tmp_path / "net.onnx", NET.replace("N", images), WEIGHTS)
+    sizes: dict[str, tuple[int, ...]] = {"height": (2, 50, 2), "width": (3, 60)}
+    sizes |= {"batch": (1, 3)} if images == "batch" else {}
+    library = built_images(model, sizes, threads=threads)
+    shapes = [(2, 3), (2, 60), (50, 3), (50, 60), (4, 5), (8, 12), (18, 13), (22, 27), (36, 41)]
+    points = [{"height": high, "width": wide} for high, wide in shapes]
+    if images == "batch":
+        points = [{"batch": 1 + number % 3, **point} for number, point in enumerate(points)]
+    check_images(model, library, points)
+    found = api.compile(model, database=str(tmp_path / "a.db"), threads=threads, dry_run=True, sizes=sizes)
+    assert {"the whole image at once" in group.source for group in found.groups if "Conv" in group.group} == {True}
+
+
+BORDERS = """
+borders (float[N, 3, height, width] x) => (float[N, 16, h, w] y, float[N, 8, k, l] z) {
+  a = Conv <kernel_shape = [7, 7], strides = [2, 2], pads = [3, 3, 3, 3]> (x, w1, b16)
+  r = Relu (a)
+  y = Conv <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> (r, w2)
+  d = Conv <kernel_shape = [3, 3], dilations = [2, 2], pads = [2, 0, 1, 2]> (r, w2)
+  z = Conv <kernel_shape = [5, 3], pads = [2, 1, 2, 1]> (d, w3)
+}"""
+BORDER_WEIGHTS = {
+    "w1": weight(16, 3, 7, 7), "b16": weight(16), "w2": weight(16, 16, 3, 3), "w3": weight(8, 16, 5, 3),
+}  # fmt: skip
+"""Windows of several sizes, steps and distances that look beyond the borders, not alike on all sides."""
+
+
+@pytest.mark.parametrize("threads", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_borders_are_right_at_any_size(tmp_path: Path, threads: int) -> None:
+    model = write(tmp_path / "borders.onnx", BORDERS.replace("N", "1"), BORDER_WEIGHTS)
+    library = built_images(model, {"height": (8, 100, 4), "width": (12, 140, 4)}, threads=threads)
+    shapes = [(8, 12), (8, 140), (100, 12), (100, 140), (12, 16), (24, 28), (40, 56), (60, 100), (36, 60)]
+    check_images(model, library, [{"height": high, "width": wide} for high, wide in shapes])
+
+
+@pytest.mark.parametrize(("pixels", "least"), [(14, 1), (6, 4), (8, 2), (1, 1)])
+def test_a_row_of_any_length_is_parted(pixels: int, least: int) -> None:
+    split = row_split(pixels, least)
+    assert split.lengths[0] == pixels
+    for results in range(least, 80):
+        counts = split.counts(results)
+        taken = [length for length, count in zip(split.lengths, counts, strict=True) if count]
+        assert results <= sum(a * b for a, b in zip(split.lengths, counts, strict=True)) < results + pixels
+        assert max(taken) <= results
