@@ -58,6 +58,31 @@ def test_a_product_begins_with_the_tiles_that_keep_most_accumulators_busy(bench:
     assert all(guess["contraction.pixel_rows"] == 1 and "contraction.order" not in guess for guess in made)
 
 
+@pytest.mark.parametrize(
+    ("shape", "threads", "split"),
+    [
+        ((3072, 384, 384), 1, 16),  # 4.7 MB of rows, by 8 panels of weights
+        ((3072, 384, 384), 16, 16),
+        ((3072, 384, 384), 10, 1),  # of 16 tasks, some threads would have two
+        ((4096, 384, 96), 1, 16),
+        ((1024, 384, 1536), 1, 4),
+        ((4096, 384, 48), 1, 1),  # one panel, which reads all rows once
+        ((128, 768, 768), 1, 1),  # they fit
+        ((128, 3072, 768), 1, 1),  # more weights than rows
+    ],
+)
+def test_rows_beyond_the_second_cache_meet_all_panels_before_the_next_rows(
+    bench: Bench, shape: tuple[int, int, int], threads: int, split: int
+) -> None:
+    target, (rows, depth, columns) = Target("znver4", 16, 32, 16, 32768, 1 << 20), shape
+    small = Small(parsed("y = MatMul (x, w)"), {"x": real(rows, depth)}, ["y"], {"w": real(depth, columns)})
+    workload = bench.bind(small).workload
+    knobs = open_knobs(workload, target, load_space("default", "avx512").schedule)
+    first = first_schedules(workload, knobs, target, threads)[0]
+    cut = [first.get(f"contraction.{name}") for name in ("pixel_rows", "rows_per_task", "panels_per_task")]
+    assert (cut[0] if cut[1:] == [1, 0] else 1) == split
+
+
 def test_a_batched_product_begins_with_the_widest_tile_too(bench: Bench) -> None:
     small = Small(parsed("y = MatMul (x, w)"), {"x": real(3, 40, 16), "w": real(3, 16, 32)}, ["y"])
     assert guesses(bench, small)[0]["contraction.pixels"] == 6
