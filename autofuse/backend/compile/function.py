@@ -15,7 +15,7 @@ from autofuse.device.target import Target
 from autofuse.errors import InputError
 from autofuse.kernels.tir.digest import Distinct
 from autofuse.kernels.tir.features import has_feature
-from autofuse.kernels.tir.llvm_text import FLUSHES, flushing
+from autofuse.kernels.tir.llvm_text import FLUSHES, flushing, hidden_counts
 from autofuse.kernels.tir.loops import OF_IMAGES, vector_loops
 from autofuse.link.architecture import X86_64, architecture_of
 from autofuse.link.linking import exported
@@ -105,6 +105,7 @@ def _compiled(function: Any, target: Target, symbol: str = ENTRY) -> Any:
     import tvm
 
     ours = bool(function.attrs) and SCHEDULED in function.attrs
+    function = hidden_counts(function) if ours else function
     if ours and architecture_of(target) == X86_64:
         function = flushing(function)
     module = tvm.IRModule({symbol: function.with_attr("global_symbol", symbol)})

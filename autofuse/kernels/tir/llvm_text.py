@@ -12,6 +12,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+_HIDDEN = "autofuse_hidden"
+_HIDING = f"""\
+define linkonce_odr i32 @{_HIDDEN}(i32 %known) alwaysinline nounwind {{
+  %unknown = call i32 asm "", "=r,0"(i32 %known)
+  ret i32 %unknown
+}}
+"""
+MANY_NAMES = 9
+"""Names in the body of a loop from which on its count is hidden: two functions one after the other have 11 at most."""
 FLUSHES = 1
 """The version of what is done here: machine code of another one is not this one's."""
 _FLUSH, _RESTORE = "autofuse_flush", "autofuse_restore"
@@ -101,3 +110,48 @@ def _computes(body: Any, *, outside: bool = False) -> bool:
         parallel = (tirx.For, lambda loop: idle if loop.kind == tirx.ForKind.PARALLEL else loop)
         body = structural_map(body, parallel, order="pre")
     return structural_walk(body, ((tirx.Mul, tirx.Div, Call), small)) is not None
+
+
+def hidden_counts(function: Any) -> Any:
+    """A TIR function in which LLVM does not know the counts of innermost loops over long chains of functions.
+
+    LLVM looks for checksums in loops of a known count, a multiple of 8 (`HashRecognize`, LLVM 21 and 22): it follows
+    each number that is carried from step to step back along every path. A maximum of a chain of three functions
+    took half a minute so, one of eight more than ten. The machine code of the steps is the same.
+    """
+    from tvm import tirx
+    from tvm.ir import StringImm
+    from tvm_ffi import structural_map
+
+    def hidden(loop: Any) -> Any:
+        if not _is_searched(loop):
+            return loop
+        count = tirx.Var("count", "int32")
+        known = tirx.Bind(count, tirx.call_extern("int32", _HIDDEN, loop.extent))
+        fields = loop.loop_var, loop.min, count, loop.kind, loop.body, None, loop.annotations, loop.step
+        return tirx.SeqStmt([known, tirx.For(*fields)])
+
+    body = structural_map(function.body, (tirx.For, hidden))
+    if body.same_as(function.body):
+        return function
+    return function.with_body(tirx.AttrStmt(tirx.IntImm("int32", 0), "pragma_import_llvm", StringImm(_HIDING), body))
+
+
+def _is_searched(loop: Any) -> bool:
+    """Whether LLVM would look for a checksum in a loop for long."""
+    from tvm import tirx
+    from tvm_ffi import VisitInterrupt, structural_walk
+
+    known = isinstance(loop.extent, tirx.IntImm) and loop.extent.value % 8 == 0
+    if not known or loop.kind not in (tirx.ForKind.SERIAL, tirx.ForKind.UNROLLED):
+        return False
+    names: list[Any] = []
+
+    def seen(part: Any) -> Any:
+        if isinstance(part, tirx.For):
+            return None if part.kind == tirx.ForKind.VECTORIZED else VisitInterrupt()
+        names.append(part)
+        return None
+
+    inner = structural_walk(loop.body, ((tirx.For, tirx.Bind), seen))
+    return inner is None and len(names) >= MANY_NAMES
