@@ -13,6 +13,7 @@ from autofuse.device.target import Target
 from autofuse.fusion.plan import FusionPlan, Group
 from autofuse.graph.model import Graph
 from autofuse.graph.transform.copies import Copy, with_copies
+from autofuse.graph.transform.filled import filled
 from autofuse.graph.transform.fold import fold
 from autofuse.kernels.families.narrow.float16.instructions import float16_multipliers
 from autofuse.kernels.families.registry import is_own
@@ -23,6 +24,10 @@ from autofuse.rewrite.driver import apply
 
 Realisation = tuple[tuple[str, ...], tuple[str, ...], tuple[Copy, ...]]
 """Rewrites, folds and copies: what makes the operators of a plan's groups."""
+
+FULL_BLOCK = 8
+"""Channels that a block has at least for kernels to be at their limit; wider ones would cost more zeros than they save.
+"""
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,7 @@ class Lowering:
         self.graph, self.target = graph, target
         self._constants: dict[str, NDArray[np.generic]] = {}
         self._folded: dict[Realisation, Graph] = {}
+        self._weighted: dict[tuple[tuple[str, ...], tuple[str, ...]], Graph] = {}
         self._own: dict[tuple[Realisation, tuple[str, ...]], bool] = {}
         self._bound: dict[tuple[object, ...], BoundWorkload] = {}
         self._float16 = bool(graph.float16) and bool(float16_multipliers(target))
@@ -62,18 +68,25 @@ class Lowering:
         """What the plan's rewrites, folds and copies leave of the graph."""
         folds = plan.rewrites, plan.folds, plan.copies
         if folds not in self._folded:
-            self._folded[folds] = with_copies(self._weights(plan.rewrites, plan.folds), plan.copies)
+            self._folded[folds] = with_copies(self._filled(plan.rewrites, plan.folds), plan.copies)
         return self._folded[folds]
 
+    def _filled(self, rewrites: tuple[str, ...], folds: tuple[str, ...]) -> Graph:
+        """What `_weights` makes, with maps whose channels fill blocks; plans share it, whatever they copy."""
+        key = rewrites, folds, ()
+        if key not in self._folded:
+            self._folded[key] = filled(self._weights(rewrites, folds), min(FULL_BLOCK, self.target.lanes))
+        return self._folded[key]
+
     def _weights(self, rewrites: tuple[str, ...], folds: tuple[str, ...]) -> Graph:
-        """The graph with rewritten and folded weights; plans that change them alike share them, whatever they copy."""
-        if (rewrites, folds, ()) not in self._folded:
+        """The graph with rewritten and folded weights."""
+        if (rewrites, folds) not in self._weighted:
             if folds:
                 found = fold(self._weights(rewrites, ()), folds)
             else:
                 found = apply(self.graph, rewrites, self._constants) if rewrites else self.graph
-            self._folded[rewrites, folds, ()] = found
-        return self._folded[rewrites, folds, ()]
+            self._weighted[rewrites, folds] = found
+        return self._weighted[rewrites, folds]
 
     def _is_own(self, folded: Graph, folds: Realisation, group: tuple[str, ...]) -> bool:
         if (folds, group) not in self._own:
