@@ -24,6 +24,7 @@ FEATURE_MAP = frozenset(
 MOVEMENT = FORWARD | {"Expand", "Slice", "Split", "Gather", "GatherElements", "Pad", "Tile"}
 MOVEMENT |= {"MatMul", "MatMulInteger", "Gemm", "WeightOnlyMatMul", "Bfloat16MatMul"}
 _POOLS = frozenset({"MaxPool", "AveragePool"})
+ROWS = frozenset({"LayerNormalization", "RMSNormalization"})
 BLOCKED = frozenset({"float32", "int8", "uint8"})
 """Element types of maps that lie in blocks."""
 
@@ -136,12 +137,12 @@ def _keeps_rows(graph: Graph, operator: Operator) -> bool:
 
 
 def _reshaped_next(graph: Graph, name: str) -> bool:
-    """Whether every reader reshapes a tensor whose order in memory the block would change."""
+    """Whether every reader reshapes a tensor whose order in memory the block would change, or normalises its rows."""
     users: tuple[Operator, ...] = graph.consumers[name]
     if not graph.tensors[name].shape:
         return False
     spatial = graph.tensors[name].elements // max(1, graph.tensors[name].shape[0] * _channels(graph, name))
-    return spatial > 1 and bool(users) and all(user.op_type in FORWARD for user in users)
+    return spatial > 1 and bool(users) and all(user.op_type in FORWARD | ROWS for user in users)
 
 
 def _channels(graph: Graph, name: str) -> int:

@@ -10,6 +10,7 @@ from autofuse.graph.model import Operator
 from autofuse.rewrite.declare import pattern, rule
 from autofuse.rewrite.maker import Maker
 from autofuse.rewrite.rule import Default, Kind, Rule
+from autofuse.rewrite.rules.normal import ones
 from autofuse.rewrite.work import Array, Work
 
 _F = Kind.FISSION
@@ -28,6 +29,11 @@ def _moments(maker: Maker, x: str, axes: tuple[int, ...]) -> tuple[str, str]:
 def _normalised(maker: Maker, x: str, axes: tuple[int, ...], epsilon: float) -> str:
     centred, variance = _moments(maker, x, axes)
     return maker.op("Div", centred, maker.op("Sqrt", maker.op("Add", variance, maker.number(epsilon, x))))
+
+
+def _rows_normalised(maker: Maker, x: str, epsilon: float) -> str:
+    """What is [N, C, ...] less the mean of all behind its first two axes, over the deviation of that."""
+    return maker.op("LayerNormalization", x, ones(maker, x), shape=maker.shape(x), axis=2, epsilon=epsilon)
 
 
 def _epsilon(operator: Operator) -> float:
@@ -59,12 +65,12 @@ def layer_normalization_apart(work: Work, operator: Operator, maker: Maker) -> b
 
 @rule(_F, ("InstanceNormalization",), default=_ALWAYS, guard="constant scale and bias")
 def instance_normalization_apart(work: Work, operator: Operator, maker: Maker) -> bool:
-    """InstanceNormalization(A, s, b) -> (A - mean) / Sqrt(variance + epsilon) * s + b: it has no kernel of its own"""
+    """InstanceNormalization(A, s, b) -> LayerNormalization(A, ones) * s + b: it has no kernel of its own"""
     x, scale, bias = operator.inputs
     if not work.is_constant(scale) or not work.is_constant(bias):
         return False
     rank = len(work.shape(x))
-    result = _normalised(maker, x, tuple(range(2, rank)), _epsilon(operator))
+    result = _rows_normalised(maker, x, _epsilon(operator))
     result = maker.op("Mul", result, _column(maker, scale, rank))
     maker.become(operator.outputs[0], maker.op("Add", result, _column(maker, bias, rank)))
     return True
@@ -72,7 +78,7 @@ def instance_normalization_apart(work: Work, operator: Operator, maker: Maker) -
 
 @rule(_F, ("GroupNormalization",), default=_ALWAYS, guard="constant scale and bias")
 def group_normalization_apart(work: Work, operator: Operator, maker: Maker) -> bool:
-    """GroupNormalization(A, s, b) -> Reshape((G - mean) / Sqrt(variance + epsilon)) * s + b with G = Reshape(A)"""
+    """GroupNormalization(A, s, b) -> Reshape(LayerNormalization(Reshape(A), ones)) * s + b"""
     x, scale, bias = operator.inputs
     groups, shape = operator.attributes["num_groups"], work.shape(x)
     assert isinstance(groups, int)
@@ -80,7 +86,7 @@ def group_normalization_apart(work: Work, operator: Operator, maker: Maker) -> b
         return False
     grouped = (shape[0], groups, shape[1] // groups, *shape[2:])
     data = maker.op("Reshape", x, maker.integers("grouped", grouped), shape=grouped)
-    result = _normalised(maker, data, tuple(range(2, len(grouped))), _epsilon(operator))
+    result = _rows_normalised(maker, data, _epsilon(operator))
     result = maker.op("Reshape", result, maker.integers("shape", shape), shape=shape)
     for op_type, name in (("Mul", scale), ("Add", bias)):
         result = maker.op(op_type, result, _spread(maker, name, shape))

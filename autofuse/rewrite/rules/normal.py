@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from autofuse.graph.model import Operator
@@ -12,6 +14,9 @@ from autofuse.rewrite.work import Array, Work
 
 _K = Kind.COMPOSITE
 MAX_EPSILON = 0.1
+MOST_SPREAD = 4096
+"""Numbers of a row up to which a scale of fewer numbers becomes one of each: a longer one is read instead of the row's
+own numbers, and a few are in the registers already."""
 
 
 def _trailing_mean(work: Work, tensor: str) -> tuple[str, int] | None:
@@ -73,26 +78,35 @@ def _plus_epsilon(work: Work, tensor: str) -> tuple[str, float] | None:
     return None
 
 
-def _ones(maker: Maker, like: str, axis: int) -> str:
-    shape = maker.shape(like)[axis:]
-    return maker.weight("ones", [shape], shape, maker.dtype(like), lambda: np.ones(shape))
+def ones(maker: Maker, like: str) -> str:
+    """The scale of a normalisation that has none: a single one, for as many as a long row has would be read with it."""
+    return maker.weight("ones", [], (1,), maker.dtype(like), lambda: np.ones(1))
 
 
 @rule(_K, ("Div", "Mul"), guard="means over the last axes")
 def layer_normalization(work: Work, operator: Operator, maker: Maker) -> bool:
-    """D / Sqrt(ReduceMean(D * D) + epsilon), with D = A - ReduceMean(A) -> LayerNormalization(A, ones)"""
+    """D / Sqrt(ReduceMean(D * D) + epsilon), with D = A - ReduceMean(A) -> LayerNormalization(A, ones); c * D, too"""
     found = _root_below(work, operator) if work.is_float(operator.outputs[0]) else None
     spread = None if found is None else _trailing_mean(work, found[1])
     squared = None if spread is None else _square_of(work, spread[0])
     if found is None or spread is None or squared is None:
         return False
-    centre = [_centred(work, tensor) for tensor in (found[0], squared)]
-    if centre[0] is None or centre[0] != centre[1] or centre[0][1] != spread[1]:
+    centre, (above, factor) = _centred(work, squared), _scaled(work, found[0], squared)
+    if centre is None or centre[1] != spread[1] or centre != _centred(work, above):
         return False
-    x, axis = centre[0]
-    new = maker.op("LayerNormalization", x, _ones(maker, x, axis), shape=work.shape(x), axis=axis, epsilon=found[2])
-    maker.become(operator.outputs[0], new)
+    x, axis = centre
+    new = maker.op("LayerNormalization", x, ones(maker, x), shape=work.shape(x), axis=axis, epsilon=found[2])
+    maker.become(operator.outputs[0], maker.op("Mul", factor, new) if factor else new)
     return True
+
+
+def _scaled(work: Work, tensor: str, distance: str) -> tuple[str, str]:
+    """(d, c) where a tensor is c * d, and d looks like a `distance` from a mean; (the tensor, "") for any other."""
+    product = work.producer(tensor, "Mul")
+    for d, factor in () if product is None else (product.inputs, product.inputs[::-1]):
+        if d == distance or (_centred(work, d) is not None and _centred(work, d) == _centred(work, distance)):
+            return d, factor
+    return tensor, ""
 
 
 def _centred(work: Work, tensor: str) -> tuple[str, int] | None:
@@ -110,7 +124,7 @@ def rms_normalization(work: Work, operator: Operator, maker: Maker) -> bool:
     if found is None or spread is None or _square_of(work, spread[0]) != found[0]:
         return False
     x, axis = found[0], spread[1]
-    new = maker.op("RMSNormalization", x, _ones(maker, x, axis), shape=work.shape(x), axis=axis, epsilon=found[2])
+    new = maker.op("RMSNormalization", x, ones(maker, x), shape=work.shape(x), axis=axis, epsilon=found[2])
     maker.become(operator.outputs[0], new)
     return True
 
@@ -125,7 +139,8 @@ def _parameter(work: Work, operator: Operator, norm_types: tuple[str, ...]) -> t
         given = work.shape(other)
         while len(given) > len(shape) and given[0] == 1:
             given = given[1:]
-        if len(given) <= len(shape) and np.broadcast_shapes(given, shape) == shape:
+        spread = prod(shape) > MOST_SPREAD and prod(given) < prod(shape)
+        if len(given) <= len(shape) and np.broadcast_shapes(given, shape) == shape and not spread:
             return norm, other
     return None
 

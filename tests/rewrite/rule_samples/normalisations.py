@@ -13,6 +13,8 @@ def spread(m: Model, x: str, axes: tuple[int, ...], centre: bool) -> str:
     if centre:
         x = m.op("Sub", x, m.op("ReduceMean", x, over))
     square = m.op("Mul", x, x) if m.rng.random() < 0.5 else m.op("Pow", x, m.constant(2.0))
+    if centre and m.rng.random() < 0.5:
+        x = flipped(m, "Mul", x, m.constant(m.rng.uniform(0.5, 1.5, (1, 1))))
     inner = flipped(m, "Add", m.op("ReduceMean", square, over), m.constant(1e-5))
     way = int(m.rng.integers(0, 4))
     if way == 0:
