@@ -13,11 +13,12 @@ from autofuse.rewrite.rules.merge import MERGES
 from autofuse.rewrite.rules.motion import MOTIONS
 from autofuse.rewrite.rules.normal import NORMALIZATIONS, ONE_PASS
 from autofuse.rewrite.rules.simplify import SIMPLIFICATIONS
+from autofuse.rewrite.rules.transposed import TRANSPOSED
 from autofuse.rewrite.rules.weights import WEIGHTS
 
 RULES: tuple[Rule, ...] = (
     *SIMPLIFICATIONS, *NORMALIZATIONS, *COMPOSITES, *WEIGHTS, *ALGEBRA, ONE_PASS, *MOTIONS, *MERGES, *FISSIONS,
-    *EINSUMS,
+    *EINSUMS, *TRANSPOSED,
 )  # fmt: skip
 BY_NAME: Mapping[str, Rule] = {rule.name: rule for rule in RULES}
 assert len(BY_NAME) == len(RULES), "two rules have one name"

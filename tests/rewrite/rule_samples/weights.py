@@ -94,3 +94,17 @@ def pad_into_window(m: Model) -> Graph:
     if m.rng.random() < 0.5:
         return m.graph(convolution(m, x, 4, 2, pad=int(m.rng.integers(0, 2))))
     return m.graph(m.op("AveragePool", x, kernel_shape=(3, 3), strides=(1, 1)))
+
+
+@sample
+def transposed_convolution_by_places(m: Model) -> Graph:
+    rank, depth, channels = int(m.rng.integers(1, 3)), int(m.rng.integers(2, 5)), int(m.rng.integers(1, 5))
+    stride = [int(m.rng.integers(2, 4)) for _ in range(rank)]
+    cut = int(m.rng.integers(0, 2)) if rank == 1 else 0  # a window of three elements for two of the model
+    taps = [(1 + (cut or int(m.rng.integers(0, 2)))) * s for s in stride]
+    sizes = [int(m.rng.integers(3, 6)) for _ in range(rank)]
+    ends = [s * (n - 1) + k - cut - s * n for s, n, k in zip(stride, sizes, taps, strict=True)]
+    pads = (*(cut for _ in stride), *(max(0, end) for end in ends))
+    inputs = [m.input(1, depth, *sizes), m.weights(depth, channels, *taps)]
+    inputs += [m.weights(channels)] if m.rng.random() < 0.5 else []
+    return m.graph(m.op("ConvTranspose", *inputs, strides=tuple(stride), pads=pads, kernel_shape=tuple(taps)))
