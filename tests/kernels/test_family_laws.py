@@ -171,6 +171,8 @@ REFUSED: Mapping[str, Small] = {
                          {"x": real(1, 4, 1, 1)}, ["y"], opset=19),
     "ReduceSum": Small(parsed("y = ReduceSum <noop_with_empty_axes=1> (x)"), {"x": X}, ["y"]),
     "MatMul": Small(parsed("y = MatMul (x, x)"), {"x": np.ones((3, 3), "float64")}, ["y"]),
+    "ScatterND": Small(parsed("y = ScatterND (x, i, u)"), {"x": np.ones((3, 4), "float64"),
+                       "i": np.ones((1, 1), "int64"), "u": np.ones((1, 4), "float64")}, ["y"]),
     "Softmax": Small(parsed("y = Softmax <axis=-1> (x)"), {"x": X.astype("float64")}, ["y"]),
     "RNNRecurrence": Small(parsed('y = RNN <hidden_size=8, activations=["Sine"]> (x, w, r)'), {"x": real(3, 1, 4)},
                            ["y"], {"w": real(1, 8, 4), "r": real(1, 8, 8)}),

@@ -9,6 +9,7 @@ from autofuse.graph.own.names import DOMAIN as OWN_DOMAIN
 from autofuse.kernels.families.elementwise import ELEMENTWISE
 from autofuse.kernels.families.fused.band import BAND
 from autofuse.kernels.families.fused.chain import CHAIN
+from autofuse.kernels.families.moves.scatter import SCATTER
 from autofuse.kernels.families.narrow.depthwise.family import DEPTHWISE
 from autofuse.kernels.families.narrow.float16.family import ANY_CONTRACTION
 from autofuse.kernels.families.narrow.products.bfloat16 import BFLOAT16
@@ -25,7 +26,7 @@ from autofuse.kernels.workload.workload import Workload, WorkloadOperator
 
 FAMILIES: tuple[Family, ...] = (
     ELEMENTWISE, REDUCTION, LAST_AXIS, INNER_AXIS, WINDOWED, ANY_CONTRACTION, INTEGER, DEPTHWISE, BFLOAT16, WEIGHT_ONLY,
-    RECURRENT, CHAIN, BAND,
+    RECURRENT, SCATTER, CHAIN, BAND,
 )  # fmt: skip
 """The families of the package. The first that takes a unit emits it; each adds its guesses to those before it."""
 

@@ -158,7 +158,7 @@ def _read_concat(move: _Move) -> Expr:
     return pick(0, move.index[axis])
 
 
-def _looked_up(position: Expr, extent: int, bind: Bind) -> Expr:
+def looked_up(position: Expr, extent: int, bind: Bind) -> Expr:
     """A stored index as a position: negative ones count from the end; cut to the bounds, so that no read escapes."""
     if isinstance(position, tirx.IntImm):
         return int(position.value) % extent
@@ -171,14 +171,14 @@ def _read_gather(move: _Move) -> Expr:
     shape = move.source
     axis = _axis(move.operator, len(shape))
     rank = len(_shape(move.workload, move.operator.inputs[1]))
-    position = _looked_up(move.reads[1](move.index[axis : axis + rank]), shape[axis], move.bind)
+    position = looked_up(move.reads[1](move.index[axis : axis + rank]), shape[axis], move.bind)
     return move.reads[0]((*move.index[:axis], position, *move.index[axis + rank :]))
 
 
 def _read_gather_elements(move: _Move) -> Expr:
     shape = move.source
     axis = _axis(move.operator, len(shape))
-    return move.reads[0](_replace(move.index, axis, _looked_up(move.reads[1](move.index), shape[axis], move.bind)))
+    return move.reads[0](_replace(move.index, axis, looked_up(move.reads[1](move.index), shape[axis], move.bind)))
 
 
 def _pads(operator: WorkloadOperator, workload: Workload) -> list[tuple[int, int]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from autofuse.graph.mapping import POINTWISE, names
@@ -267,8 +269,29 @@ def computed_once(work: Work, operator: Operator, maker: Maker) -> bool:
     return False
 
 
+@rule(_S, ("ScatterElements",), exact=True, guard="axis 0, one index for all of a row", default=Default.ALWAYS)
+def scatter_of_rows(work: Work, operator: Operator, maker: Maker) -> bool:
+    """ScatterElements(A, Expand(i), B) -> ScatterND(A, Reshape(i), B)"""
+    data, index, updates = operator.inputs
+    whole, shape, spread = work.shape(data), work.shape(index), work.producer(index, "Expand")
+    rank = len(shape)
+    if rank > 1 and spread is None:
+        return False
+    rows = index if spread is None or rank == 1 else spread.inputs[0]
+    given = (1,) * (rank - len(work.shape(rows))) + tuple(work.shape(rows))
+    alike = given[0] == shape[0] and prod(given) == shape[0] and shape[1:] == whole[1:] and work.shape(updates) == shape
+    axis = operator.attributes.get("axis", 0)
+    if axis not in (0, -rank) or not alike or work.tensors[rows].dtype != "int64":
+        return False
+    column = (shape[0], 1)
+    rows = maker.op("Reshape", rows, maker.integers("column", column), shape=column)
+    how = {name: value for name, value in operator.attributes.items() if name == "reduction"}
+    maker.become(operator.outputs[0], maker.op("ScatterND", data, rows, updates, shape=whole, given=how))
+    return True
+
+
 SIMPLIFICATIONS: tuple[Rule, ...] = (
     *SIGNS, *NEUTRAL, transposes_joined, reshapes_joined, reshape_to_same, transpose_as_reshape, casts_joined,
     sum_as_additions, bounds_joined, reductions_joined, reduction_of_one,
-    computed_once,
+    computed_once, scatter_of_rows,
 )  # fmt: skip

@@ -73,3 +73,16 @@ def computed_once(m: Model) -> Graph:
     own = shape(m)
     x, y = m.input(*own), m.input(*own)
     return m.graph(*(m.op("Abs", m.op("Slice", m.op("Add", x, y), *map(m.ints, (0, 1, 0, 1)))) for _ in range(2)))
+
+
+@sample
+def scatter_of_rows(m: Model) -> Graph:
+    rows, columns, count = shape(m)
+    rank = int(m.rng.integers(1, 3))
+    index = m.ints(*(int(row) for row in m.rng.integers(0, rows, count)))
+    if rank == 2:
+        index = m.op("Expand", m.op("Unsqueeze", index, m.ints(1)), m.ints(count, columns))
+    inner = (columns,) * (rank - 1)
+    return m.graph(
+        m.op("ScatterElements", m.input(rows, *inner), index, m.input(count, *inner), axis=0, reduction="add")
+    )
