@@ -3,7 +3,7 @@
 54 channels lie in rows of pixels, since no vector divides them: whoever computes vectors of channels gathers them from
 as many rows. Between convolutions nobody sees how many channels there are, so that 54 may be 56: the convolution that
 makes the map gets filters of zeros, those that read it get zeros for them, and what stands between works on each
-channel by itself. Sums grow by products of zeros, so that every result keeps its bits.
+channel by itself. Sums grow by products of zeros alone.
 """
 
 from __future__ import annotations
