@@ -132,13 +132,13 @@ def test_the_rows_are_counted_inside_the_loop_over_panels() -> None:
 @pytest.mark.parametrize(
     ("columns", "vectors", "threads", "tasks"),
     [
-        (1024, 1, 1, [8, 8, 8]),
-        (1024, 3, 1, [3, 6, 11]),
-        (1008, 3, 1, [3, 6, 11]),
-        (384, 1, 1, [3, 3, 3]),
-        (384, 1, 2, [4, 4, 4]),
+        (1024, 1, 1, [11, 22, 32]),
+        (1024, 3, 1, [11, 22, 22]),
+        (1008, 3, 1, [11, 21, 21]),
+        (384, 1, 1, [4, 8, 12]),
+        (304, 1, 2, [4, 10, 10]),
     ],
-    ids=["eight", "what registers hold", "a last one of fewer", "whole", "as many for each thread"],
+    ids=["enough sums", "one where it has enough", "a last one of fewer", "whole", "evenly for each thread"],
 )
 def test_few_rows_read_several_panels_side_by_side(columns: int, vectors: int, threads: int, tasks: list[int]) -> None:
     schedule: dict[str, int | str] = {"contraction.vectors": vectors, "contraction.pixels": 6}

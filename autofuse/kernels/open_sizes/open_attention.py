@@ -163,16 +163,17 @@ class Tokens:
         return tuple(self.emitter.simplify(part) for part in delinear(head, lead))
 
     def copy_keys(self, head: Expr) -> None:
-        """Keys as blocks of columns, [block of tokens][depth][token], filled up with zeros."""
+        """Keys as blocks of columns, [block of tokens][depth][token]; the last block is zero behind the last key."""
         emitter, block = self.emitter, self.block
 
         def place(token: Expr, depth: Expr) -> Expr:
             return (token // block * self.depth + depth) * block + token % block
 
+        last = self.blocks - 1
+        with emitter.serial(self.depth) as depth, emitter.vector(block) as lane:
+            emitter.put(self.keys, (last * self.depth + depth) * block + lane, const(0.0, "float32"))
         with emitter.serial(self.count) as token, emitter.serial(self.depth) as depth, self.scope.point():
             emitter.put(self.keys, place(token, depth), self.read(self.scores.inputs[1], head, depth, token))
-        with emitter.serial(self.blocks * block - self.count) as more, emitter.serial(self.depth) as depth:
-            emitter.put(self.keys, place(self.count + more, depth), const(0.0, "float32"))
 
     def copy_values(self, head: Expr) -> None:
         """Values as rows of whole vectors, filled up with zeros."""

@@ -35,11 +35,12 @@ ASKING, NO_LIMIT = (1, 2, 4), 1 << 30
 PAIR = 2
 """Rows of a tile that is taken of the workload of more: one by one they would read a panel twice, and not ask ahead."""
 FEW = (1, 2, 3)
-"""Rows of a call that have a loop of their own. They only read the weights, which several panels side by side hasten:
-the hardware reads ahead in each (Emerald Rapids, weights of 768x768 to 512x2048 from the last cache: a row takes 0.8 to
-0.95 of the time that one panel after the other takes, two or three rows 0.8 to 1.05)."""
-SIDE_BY_SIDE = 8
-"""Panels that one row reads together, at most."""
+"""Rows of a call that have a loop of their own. They only read the weights."""
+ENOUGH_SUMS = 6
+"""Few rows read as many panels side by side as have so many sums, which hide how long a multiply-add takes. More are
+slower (Zen 4, panels of 3 vectors, products of 512x2048; the time of eight side by side, or as many as registers hold,
+is 1): where 75 MB of weights come from memory 1, 2, 3 and 4 take 0.89, 0.90, 0.92 and 0.93 by one row, 1 and 2 take
+0.98 and 1.05 by two; where they come from the last cache, 1.00 by one row, 0.74 and 0.81 by two."""
 ALONE = {"algorithm": "direct", "split_k": 1, "k_blocking": 1}
 """Values of the knobs with which a panel is multiplied by some rows in one go."""
 
@@ -279,9 +280,10 @@ class FewRowsEmitter(ContractionEmitter):
                 self.tile(replace(full, vectors=rest, last=True), run, 0)
 
     def _together(self, rows: int, threads: int) -> int:
-        """Panels side by side: as many as registers hold, and threads share evenly."""
+        """Panels side by side: those that have enough sums, that registers hold, and that threads share evenly."""
         each = self.vectors * rows
-        most = min(SIDE_BY_SIDE, self.panels, self.emitter.target.registers * 3 // 4 // each)
+        wanted = -(-ENOUGH_SUMS // each)
+        most = min(wanted, self.panels, self.emitter.target.registers * 3 // 4 // each)
 
         def even(together: int) -> bool:
             whole, rest = divmod(self.vectors_total, together * self.vectors)
