@@ -69,6 +69,7 @@ from autofuse.kernels.open_sizes.images.whole_grid import (
     by_rows,
     by_winograd,
     has_borders,
+    is_within,
     row_sample,
     winograd_samples,
     with_winograd,
@@ -270,7 +271,7 @@ def _is_whole(samples: Sequence[Workload], form: GridForm, ladder: Ladder) -> bo
     first = samples[0]
     if not _takes_whole(first, ladder.rule(first).schedule, form.winograd, ladder.target):
         return False
-    if form.fill is not None and not form.winograd and not has_borders(first, form):
+    if not form.winograd and not (is_within(form) if form.fill is None else has_borders(first, form)):
         return False
     return all(_guess_for_whole(one, form.winograd, ladder) for one in samples)
 
