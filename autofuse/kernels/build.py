@@ -21,6 +21,7 @@ from autofuse.kernels.importer.fallback import fallback_function
 from autofuse.kernels.nest.evaluate import Pack, Scope
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.tir.emit import Array, Emitter
+from autofuse.kernels.tir.loops import check_threads
 from autofuse.kernels.workload.workload import Value, Workload
 
 FUNCTION_ATTRIBUTES = {"tirx.noalias": True, "tirx.is_scheduled": True}
@@ -41,7 +42,7 @@ class Kernel:
 def build_kernel(workload: Workload, schedule: Schedule, target: Target) -> Kernel:
     """The kernel of `workload` under `schedule`; a knob that it lacks takes its first declared value.
 
-    InputError when a block does not divide the channels of its tensor.
+    InputError when a block does not divide the channels of its tensor, or threads would write to the same place.
     """
     check_layouts(workload)
     if not is_own(workload):
@@ -146,7 +147,11 @@ def emit_body(
 
 
 def complete(function: Any, inputs: Sequence[Any], constants: Sequence[Any], outputs: Sequence[Any]) -> Any:
-    """The function with its constants, which were met while its body was emitted, between inputs and outputs."""
+    """The function with its constants, which were met while its body was emitted, between inputs and outputs.
+
+    InputError where its threads would write to the same place of memory.
+    """
+    check_threads(function)
     return tirx.PrimFunc([*inputs, *constants, *outputs], function.body, function.ret_type, function.attrs)
 
 

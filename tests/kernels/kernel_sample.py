@@ -246,14 +246,8 @@ SAMPLES: Mapping[str, Sample] = {
 
 def digests(isa: str) -> Iterator[tuple[str, str]]:
     """(name, SHA-256 of the code) of every sample for one kind of vectors. Nothing is built."""
-    for name, function in functions(isa):
-        yield name, code_key(function)
-
-
-def functions(isa: str) -> Iterator[tuple[str, Any]]:
-    """(name, TIR function) of every sample for one kind of vectors. Nothing is built."""
     target, bench = TARGETS[isa], Bench()
     for name, sample in SAMPLES.items():
         layouts = dict.fromkeys(sample.blocked, f"c{target.lanes}")
         workload = bench.bind(sample.small, layouts).workload
-        yield name, build_kernel(workload, sample.schedule, target).function
+        yield name, code_key(build_kernel(workload, sample.schedule, target).function)

@@ -11,8 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.kernels.kernel_sample import SAMPLES, TARGETS, digests, functions
-from tests.kernels.races import check_races
+from tests.kernels.kernel_sample import SAMPLES, TARGETS, digests
 
 SHOWN = 12
 """Digits of a digest that tell kernels apart for people."""
@@ -26,9 +25,3 @@ def test_no_kernel_changes_unnoticed(isa: str, golden: Callable[[str, str], None
     shared = {key for key, count in Counter(found.values()).items() if count > 1}
     assert [name for name, key in found.items() if key in shared] == [], "two choices make the same code"
     assert len(found) == len(SAMPLES) >= 40
-
-
-@pytest.mark.parametrize("isa", TARGETS)
-def test_no_threads_of_a_kernel_write_to_the_same_working_memory(isa: str) -> None:
-    for _, function in functions(isa):
-        check_races(function)

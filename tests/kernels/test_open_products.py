@@ -23,7 +23,6 @@ from autofuse.graph.transform.open_sizes.open_graph import OpenGraph, open_graph
 from autofuse.kernels.build import Kernel
 from autofuse.kernels.open_sizes.open_products import FEW, product_tiles
 from autofuse.kernels.open_sizes.open_rows import TILES, Tile, open_kernel
-from tests.kernels.races import check_races
 from tests.kernels.test_open_rows import bound, rows_of
 
 DEPTH, GUARD_ROWS = 40, 16
@@ -155,13 +154,6 @@ def test_the_first_tiles_ask_for_the_next_panel_where_they_are_told_to(
     body = made(product(128), schedule, AVX512).function.body
     counted = [loop for loop in loops(body, tirx.ForKind.SERIAL) if not isinstance(loop.extent, tirx.IntImm)]
     assert sum("prefetch" in str(loop.body) for loop in counted) == asking
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("schedule", [SHORT, WIDE, ASKING])
-@pytest.mark.parametrize("columns", [128, 200, 1024])
-def test_threads_never_share_the_sums_of_a_tile(columns: int, schedule: dict[str, int | str], threads: int) -> None:
-    check_races(made(product(columns), schedule, AVX512, threads).function)
 
 
 @pytest.mark.parametrize(
