@@ -182,7 +182,8 @@ static int accepts(const af_program *p, const DLTensor *inputs, int count, const
     int64_t shape[MAX_RANK];
     shape_at(p, i, sizes, shape);
     if (have->ndim != want->ndim || memcmp(have->shape, shape, want->ndim * sizeof(int64_t))) return 0;
-    if (have->dtype.code != want->dtype.code || have->dtype.bits != want->dtype.bits || have->dtype.lanes != 1) return 0;
+    if (have->dtype.code != want->dtype.code || have->dtype.bits != want->dtype.bits) return 0;
+    if (have->dtype.lanes != 1) return 0;
     if (have->device.device_type != kDLCPU || !is_compact(have)) return 0;
   }
   return 1;
@@ -190,19 +191,30 @@ static int accepts(const af_program *p, const DLTensor *inputs, int count, const
 
 /* The program is given the memory of a cache itself, never a copy. */
 static int check_caches(const af_program *p, const DLTensor *inputs) {
-  for (int i = 0; i < p->caches; i++)
-    if (((uintptr_t)inputs[p->cache[i]].data + inputs[p->cache[i]].byte_offset) % ALIGNMENT)
-      return fail("input %s: it is extended in place, so its memory must be aligned to %d bytes", p->input[p->cache[i]].name, ALIGNMENT);
+  for (int i = 0; i < p->caches; i++) {
+    const DLTensor *cache = &inputs[p->cache[i]];
+    if (((uintptr_t)cache->data + cache->byte_offset) % ALIGNMENT)
+      return fail("input %s: it is extended in place, so its memory must be aligned to %d bytes",
+                  p->input[p->cache[i]].name, ALIGNMENT);
+  }
   return 0;
 }
 
+/* The number of the first program that takes these inputs and answers them, or -1 with the reason. */
+static int find_program(const af_model *model, const DLTensor *inputs, int count) {
+  const af_program *first = &model->programs[0];
+  int64_t sizes[first->sizes + 1];
+  if (first->sizes && count == first->inputs && find_sizes(first, inputs, sizes)) return -1;
+  for (int number = 0; number < model->program_count; number++) {
+    const af_program *p = &model->programs[number];
+    if (accepts(p, inputs, count, sizes) && answers(p, sizes)) return number;
+  }
+  return fail("the library has no program for these inputs (number, shapes, types, compact, on the CPU)");
+}
+
 int af_run(af_model *model, const DLTensor *inputs, int count) {
-  int number = 0, code = 0, made = 0, open = model->programs[0].sizes;
-  int64_t sizes[open + 1];
-  if (open && count == model->programs[0].inputs && find_sizes(&model->programs[0], inputs, sizes)) return -1;
-  while (number < model->program_count && !(accepts(&model->programs[number], inputs, count, sizes) && answers(&model->programs[number], sizes))) number++;
-  if (number == model->program_count)
-    return fail("the library has no program for these inputs (number, shapes, types, compact, on the CPU)");
+  int code = 0, made = 0, number = find_program(model, inputs, count);
+  if (number < 0) return -1;
   af_program *p = &model->programs[number];
   if (check_caches(p, inputs)) return -1;
   TVMFFIAny *values = calloc(p->inputs + p->weights + 1, sizeof *values), result;
