@@ -79,6 +79,22 @@ def test_infinities_and_negative_values_keep_their_order(bench: Bench) -> None:
         bench.check(Small(nodes, {"x": x}, ["y"], {"a": np.array([1], "int64")}, 18))
 
 
+@pytest.mark.parametrize("kind", ["ReduceMax", "ReduceMin"])
+@pytest.mark.parametrize(("shape", "axis"), [((3, 5), 1), ((3, 67), 1), ((67, 3), 0), ((67, 40), 0)])
+def test_what_is_no_number_wins_wherever_it_stands(bench: Bench, kind: str, shape: Shape, axis: int) -> None:
+    """As in ONNX's definition; ONNX Runtime passes over it unless it is the first."""
+    small = reduce(kind, shape, (axis,), 0)
+    bound, target = bench.bind(small), bench.target()
+    kernel = build_kernel(bound.workload, {}, target)
+    x = small.inputs["x"]
+    for place in range(0, shape[axis], 3):
+        with_nan = np.array(x)
+        with_nan[(1, place) if axis else (place, 1)] = np.nan
+        held = Small(small.nodes, {"x": with_nan}, ["y"], small.constants, 18)
+        found = bench.run(held, bench.bind(held), kernel, target)["y"]
+        np.testing.assert_array_equal(found, getattr(np, kind[6:].lower())(with_nan, axis))
+
+
 def test_no_axes_with_the_no_op_flag_is_not_ours(bench: Bench) -> None:
     small = reduce("ReduceSum", (2, 3), None, 1, noop_with_empty_axes=1)
     assert not is_own(bench.bind(small).workload)
@@ -115,6 +131,13 @@ def test_softmax_survives_large_values(bench: Bench) -> None:
     x = np.array([[1e4, 1e4 - 1, -1e4], [-3e38, 0, 1], [0, -np.inf, 1]], "float32")
     for kind in ("Softmax", "LogSoftmax"):
         bench.check(Small([node(kind, ["x"], ["y"], axis=-1)], {"x": x}, ["y"]), limit=1e-6)
+
+
+@pytest.mark.parametrize(("axis", "shape"), [(-1, (3, 40)), (0, (40, 3))])
+def test_the_logarithm_of_a_softmax_counts_beside_large_values(bench: Bench, axis: int, shape: Shape) -> None:
+    """Of forty equal numbers it is -log(40), which the sum with a number of ten millions would lose."""
+    x = np.full(shape, 3e7, "float32")
+    bench.check(Small([node("LogSoftmax", ["x"], ["y"], axis=axis)], {"x": x}, ["y"]), limit=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["Softmax", "LogSoftmax"])

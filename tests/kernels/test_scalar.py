@@ -24,7 +24,7 @@ from autofuse.kernels.workload.workload import Value, Workload, WorkloadOperator
 COUNT, LANES = 256, 8
 Array = NDArray[Any]
 SPECIAL = np.array(
-    [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 1e-30, 88.5, -120.0, 3e38]
+    [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 1e-30, 88.5, -120.0, 3e38, -3e38]
 )
 
 
@@ -167,7 +167,7 @@ def powers() -> list[Case]:
 
 
 def casts() -> list[Case]:
-    names = ("float16", "float32", "float64", "bool", "int8", "int16", "int32", "int64", "uint8")
+    names = ("float16", "float32", "float64", "bool", "int8", "int16", "int32", "int64", "uint8", "uint32", "uint64")
     to = {name: helper.np_dtype_to_tensor_dtype(np.dtype(name)) for name in names}
     pairs = [("float32", target) for target in to] + [
         ("float64", "float32"),

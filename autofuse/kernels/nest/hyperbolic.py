@@ -62,6 +62,7 @@ def asinh(call: Call) -> Expr:
 
 
 def acosh(call: Call) -> Expr:
-    """log(x + sqrt(x^2 - 1)) in float64."""
+    """log(x + sqrt(x^2 - 1)) in float64; NaN below 1, where the sum of two large numbers would be 0."""
     x, f64 = _wide(call)
-    return cast(tirx.log(x + tirx.sqrt((x - f64(1.0)) * (x + f64(1.0)))), call.dtype)
+    inside = tirx.Select(x < f64(1.0), f64(math.nan), x)
+    return cast(tirx.log(inside + tirx.sqrt((x - f64(1.0)) * (x + f64(1.0)))), call.dtype)

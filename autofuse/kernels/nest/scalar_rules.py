@@ -111,6 +111,9 @@ def cast(x: Expr, dtype: str) -> Expr:
     if _is_float(source) and dtype in _NARROW:
         # Wraps out-of-range values like ONNX Runtime on x86, where a direct conversion would saturate.
         return tirx.Cast(dtype, tirx.Cast("int64" if dtype == "uint32" else "int32", x))
+    if _is_float(source) and dtype == "uint64":  # likewise below zero
+        half = tirx.const(2.0**63, source)
+        return tirx.Select(x < half, tirx.Cast(dtype, tirx.Cast("int64", x)), tirx.Cast(dtype, x))
     return tirx.Cast(dtype, x)
 
 

@@ -86,9 +86,9 @@ class InnerAxisEmitter:
                 emitter.put(held, place, share)
         with emitter.vector(width) as lane:
             total = emitter.bind(denominator[lane])
-            value = largest[lane] + log(total, emitter.bind) if logarithm else const(1.0, "float32") / total
+            value = log(total, emitter.bind) if logarithm else const(1.0, "float32") / total
             emitter.put(denominator, lane, value)
         with emitter.serial(self.count) as k, emitter.vector(width) as lane, scope.point():
             value = held[emitter.simplify(k * width + lane)]
-            value = value - denominator[lane] if logarithm else value * denominator[lane]
+            value = (value - largest[lane]) - denominator[lane] if logarithm else value * denominator[lane]
             scope.finish(self.nest, at(k, lane), value)

@@ -150,13 +150,13 @@ class Rows:
         return self.emitter.load(self.result, self.index(row, k))
 
     def softmax(self) -> None:
-        """exp(x - max) / sum, or x - max - log(sum)."""
+        """exp(x - max) / sum, or x - max - log(sum): of large numbers max + log(sum) would lose the logarithm."""
         emitter = self.emitter
         largest = self.fold(float("-inf"), self.first, tirx.Max)
         if self.operator.op_type == "LogSoftmax":
             total = self.fold(0.0, lambda r, k: exp_below(self.again(r, k) - largest[r], emitter.bind), _add)
-            offset = [emitter.bind(largest[r] + log(total[r], emitter.bind)) for r in range(self.width)]
-            self.finish(lambda r, k: self.again(r, k) - offset[r])
+            offset = [emitter.bind(log(total[r], emitter.bind)) for r in range(self.width)]
+            self.finish(lambda r, k: (self.again(r, k) - largest[r]) - offset[r])
             return
 
         def shifted(row: int, k: Expr) -> Expr:

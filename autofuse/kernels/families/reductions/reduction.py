@@ -11,6 +11,7 @@ from tvm import tirx
 from autofuse.kernels.families.elementwise import is_long
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
+from autofuse.kernels.nest.scalar_rules import dtype_of, is_nan
 from autofuse.kernels.nest.tiles import spans
 from autofuse.kernels.tir.emit import Emitter, Expr, Index, const
 from autofuse.kernels.tir.offsets import delinear
@@ -24,6 +25,16 @@ def _add(total: Expr, x: Expr) -> Expr:
     return total + x
 
 
+def _extreme(pick: Fold) -> Fold:
+    """The greater or the smaller of two, NaN where either is: `pick(total, x)` is x where either is."""
+
+    def fold(total: Expr, x: Expr) -> Expr:
+        chosen = pick(total, x)
+        return tirx.Select(is_nan(total), total, chosen) if dtype_of(total).startswith("float") else chosen
+
+    return fold
+
+
 # operator -> (first value, what an element contributes, how two partial results combine)
 REDUCE: Mapping[str, tuple[float, Callable[[Expr], Expr], Fold]] = {
     "ReduceSum": (0.0, lambda x: x, _add),
@@ -33,9 +44,9 @@ REDUCE: Mapping[str, tuple[float, Callable[[Expr], Expr], Fold]] = {
     "ReduceL2": (0.0, lambda x: x * x, _add),
     "ReduceSumSquare": (0.0, lambda x: x * x, _add),
     "ReduceProd": (1.0, lambda x: x, lambda total, x: total * x),
-    "ReduceMax": (float("-inf"), lambda x: x, tirx.Max),
-    "GlobalMaxPool": (float("-inf"), lambda x: x, tirx.Max),
-    "ReduceMin": (float("inf"), lambda x: x, tirx.Min),
+    "ReduceMax": (float("-inf"), lambda x: x, _extreme(tirx.Max)),
+    "GlobalMaxPool": (float("-inf"), lambda x: x, _extreme(tirx.Max)),
+    "ReduceMin": (float("inf"), lambda x: x, _extreme(tirx.Min)),
 }
 
 
