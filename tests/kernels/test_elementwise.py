@@ -270,3 +270,13 @@ def test_rows_made_of_fewer_elements_are_right_stretch_by_stretch(
     sizes = ints(1, 3, 6, width * times)
     small = Small(parsed(text), {"x": real(1, 3, 3, width)}, ["y"], {"s": sizes}, opset=19)
     bench.check(small)
+
+
+@pytest.mark.parametrize(
+    "text", ["y = Sub (x, x)", "r = Relu (x); y = Sub (r, r)", "y = Mul (x, z)", "y = Mul (z, x)", "y = Equal (x, x)",
+             "e = Equal (x, x); y = Not (e)"],
+)  # fmt: skip
+def test_what_is_no_number_is_found_where_a_number_meets_itself_or_zero(bench: Bench, text: str) -> None:
+    """TVM makes 0 of a number less itself and of one times 0, and holds each for equal to itself."""
+    x = np.array([[np.nan, np.inf, 1.0, -np.inf, 0.0, -2.0, 1e-40, 3e38, np.nan]], "float32")
+    bench.check(Small(parsed(text), {"x": x}, ["y"], {"z": np.float32(0)} if "z" in text else {}))

@@ -75,7 +75,7 @@ _NARROW_RULES: dict[str, _Rule] = {  # no float64: LLVM has no vector form of th
 }
 _NUMBER_RULES: dict[str, _Rule] = {
     "Add": lambda call: call.args[0] + call.args[1],
-    "Sub": lambda call: call.args[0] - call.args[1],
+    "Sub": rules.subtract,
     "Mul": rules.multiply,
     "Div": rules.divide,
     "Pow": rules.power,

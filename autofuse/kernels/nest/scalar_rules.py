@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 from tvm import tirx
+from tvm_ffi import structural_equal
 
 from autofuse.kernels.tir import integers
 from autofuse.kernels.tir import math as vector_math
@@ -88,11 +89,22 @@ def _exp(x: Expr, bind: Bind) -> Expr:
 
 def is_nan(x: Expr) -> Expr:
     """Whether a float name is NaN, by its bits (TVM folds `x != x` to false)."""
+    return tirx.GT(*_magnitude(x))
+
+
+def _magnitude(x: Expr) -> tuple[Expr, Expr]:
+    """The bits of a float name without its sign, and those of infinity."""
     if dtype_of(x) == "float64":
         magnitude = tirx.bitwise_and(tirx.reinterpret("int64", x), tirx.const(0x7FFFFFFFFFFFFFFF, "int64"))
-        return magnitude > tirx.const(0x7FF0000000000000, "int64")
+        return magnitude, tirx.const(0x7FF0000000000000, "int64")
     magnitude = tirx.bitwise_and(tirx.reinterpret("int32", x), tirx.const(0x7FFFFFFF, "int32"))
-    return magnitude > tirx.const(0x7F800000, "int32")
+    return magnitude, tirx.const(0x7F800000, "int32")
+
+
+def _nothing_of(x: Expr, call: Call) -> Expr:
+    """0, or NaN where a float is infinite or NaN: what is left of it less itself and times 0 (TVM folds both to 0)."""
+    magnitude, infinity = _magnitude(call.bind(x))
+    return tirx.Select(magnitude < infinity, call.const(0), call.const(math.nan))
 
 
 def _is_float(dtype: str) -> bool:
@@ -137,9 +149,18 @@ def ratio(a: Expr, b: Expr) -> Expr:
     return a / b
 
 
+def subtract(call: Call) -> Expr:
+    """a - b; of a float less itself NaN where that is not finite."""
+    a, b = call.args
+    return _nothing_of(a, call) if _is_float(call.dtype) and structural_equal(a, b) else a - b
+
+
 def multiply(call: Call) -> Expr:
     """x (1 / y) becomes x / y, which is what a sigmoid times its operand is."""
     a, b = call.args
+    for x, zero in ((a, b), (b, a)):
+        if isinstance(zero, tirx.FloatImm) and zero.value == 0 and not isinstance(x, tirx.FloatImm):
+            return _nothing_of(x, call)
     for x, quotient in ((a, b), (b, a)):
         if isinstance(quotient, tirx.Div) and isinstance(quotient.a, tirx.FloatImm) and quotient.a.value == 1.0:
             return x / quotient.b
@@ -353,6 +374,8 @@ def compare(relation: Callable[[Expr, Expr], Expr], call: Call) -> Expr:
     a, b = call.args
     if call.dtype == "bool":
         a, b = tirx.Cast("int8", a), tirx.Cast("int8", b)
+    if relation is tirx.EQ and _is_float(call.dtype) and structural_equal(a, b):
+        return tirx.LE(*_magnitude(call.bind(a)))  # TVM folds `x == x` to true
     return relation(a, b)
 
 
