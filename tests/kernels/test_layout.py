@@ -83,6 +83,22 @@ def test_a_map_that_every_reader_reshapes_is_plain() -> None:
     assert assigned(graph) == {}
 
 
+@pytest.mark.parametrize(
+    ("cut", "layout"),
+    [
+        ("s = Slice (a, c0, c8, c1)", "c8"), ("s = Slice (a, c8, c16, c1)", "c8"), ("s = Slice (a, c4, c16, c1)", "c4"),
+        ("s = Slice (a, c2, c10, c1)", ""), ("s = Slice (a, c0, c8, c1, c2)", ""), ("s = Slice (a, c0, c2, c2)", ""),
+        ("t, s = Split <axis=1> (a)", "c8"),
+    ],
+)  # fmt: skip
+def test_channels_that_are_cut_between_blocks_stay_in_blocks(cut: str, layout: str) -> None:
+    places = {f"c{n}": np.array([n]) for n in (0, 1, 2, 4, 8, 10, 16)}
+    text = f"a = Conv (x, w); {cut}; r = Relu (s); y = Sigmoid (r)"
+    graph = graph_of(text, IMAGE, "y", {"w": WEIGHTS["w"], **places})
+    names = [operator.name for operator in graph.operators]
+    assert assigned(graph, AVX2, [names[:1], names[1:3], names[3:]]).get("r", "") == layout
+
+
 def test_pooled_channels_are_blocked_since_reshaping_them_is_free() -> None:
     text = "a = Conv (x, w); p = GlobalAveragePool (a); f = Flatten <axis=1> (p); y = MatMul (f, m)"
     graph = graph_of(text, IMAGE, "y", {"w": WEIGHTS["w"], "m": real(16, 8)})

@@ -17,6 +17,7 @@ from autofuse.kernels.nest.nest import FORWARD
 from autofuse.kernels.workload.workload import HALF
 
 SMALLEST_BLOCK = 4
+WIDEST_BLOCK = 16
 FEATURE_MAP = frozenset(
     {"Conv", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "ConvTranspose", "Resize", "Upsample"}
     | {"Bfloat16Conv", "ConvInteger"}
@@ -110,8 +111,10 @@ def _is_feature_map(graph: Graph, name: str, inside: set[str], *maps: Container[
         return True
     shape = graph.tensors[name].shape
     operator = graph.producers.get(name)
-    if operator is None or operator.name not in inside or operator.op_type in MOVEMENT:
+    if operator is None or operator.name not in inside:
         return False
+    if operator.op_type in MOVEMENT:
+        return _cuts_between_blocks(graph, operator, name) and _is_feature_map(graph, operator.inputs[0], inside, *maps)
     if operator.op_type in FEATURE_MAP and not _keeps_rows(graph, operator):
         return True
     if operator.op_type.startswith("Reduce") and len(graph.tensors[operator.outputs[0]].shape) != len(shape):
@@ -121,6 +124,32 @@ def _is_feature_map(graph: Graph, name: str, inside: set[str], *maps: Container[
         size = graph.tensors[operator.outputs[0]].elements
         sources = [source for source in sources if graph.tensors[source].elements == size]
     return any(_is_feature_map(graph, source, inside, *maps) for source in sources)
+
+
+def _cuts_between_blocks(graph: Graph, operator: Operator, name: str) -> bool:
+    """Whether a Slice or a Split takes neighbouring channels of a map, from one at which a block of theirs begins."""
+    shape = graph.tensors[name].shape
+    if len(shape) < MAP_RANK - 1:
+        return False
+    if operator.op_type == "Split":
+        before = operator.outputs[: operator.outputs.index(name)]
+        first = sum(graph.tensors[part].shape[1] for part in before)
+        alone = operator.attributes.get("axis", 0) in (1, 1 - len(shape))
+    elif operator.op_type == "Slice" and len(operator.inputs) > 3:
+        starts, axes, steps = (
+            _numbers(graph, place) for place in (*operator.inputs[1:2], *operator.inputs[3:], "")[:3]
+        )
+        first = starts[0] if starts else -1
+        alone = axes in ([1], [1 - len(shape)]) and (steps == [1] or len(operator.inputs) < 5)
+    else:
+        return False
+    return alone and first >= 0 and first % min(shape[1] & -shape[1], WIDEST_BLOCK) == 0
+
+
+def _numbers(graph: Graph, name: str) -> list[int]:
+    """The elements of a constant of integers; none of what is no constant."""
+    found = graph.constants.get(name)
+    return [] if found is None else [int(one) for one in found.reshape(-1)]
 
 
 def _keeps_rows(graph: Graph, operator: Operator) -> bool:
