@@ -65,6 +65,16 @@ def test_borders_are_right_at_any_size(tmp_path: Path, threads: int) -> None:
     check_images(model, library, [{"height": high, "width": wide} for high, wide in shapes])
 
 
+def test_places_that_padding_of_a_transposed_window_passes_over_are_not_read(tmp_path: Path) -> None:
+    text = """
+      cut (float[1, 16, height, width] x) => (float[1, 16, h, w] y) {
+        y = ConvTranspose <kernel_shape = [2, 2], pads = [2, 2, 2, 2]> (x, w2)
+      }"""
+    model = write(tmp_path / "cut.onnx", text, {"w2": WEIGHTS["w2"]})
+    library = built_images(model, {"height": (4, 20), "width": (4, 20)}, threads=1)
+    check_images(model, library, [{"height": high, "width": wide} for high, wide in ((4, 4), (20, 5), (11, 20))])
+
+
 @pytest.mark.parametrize(("pixels", "least"), [(14, 1), (6, 4), (8, 2), (1, 1)])
 def test_a_row_of_any_length_is_parted(pixels: int, least: int) -> None:
     split = row_split(pixels, least)
