@@ -180,19 +180,20 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
     place = Place(database, device, threads, rpc, rpc_tracker, told_key(rpc_key, rpc_key_file))
     with _context(context, place, policy) as made:
         if opened:
-            return _open_compiler(made, Path(model), opened)(target, forms[0], opened, plan, key, progress, kept, form)
+            compiled = _open_compiler(made, Path(model), forms[0], opened)
+            return compiled(target, forms[0], opened, plan, key, progress, kept, form)
         return compile_in(made, Path(model), target, forms, plan, key, progress, form)
 
 
-def _open_compiler(context: Context, model: Path, sizes: Sequence[OpenSize]) -> Callable[..., CompileReport]:
+def _open_compiler(
+    context: Context, model: Path, given: Given, sizes: Sequence[OpenSize]
+) -> Callable[..., CompileReport]:
     """What compiles a model with such sizes open: rows of a batch or of tokens, or images."""
     from autofuse.compiler import compile_open
-    from autofuse.graph.loading.given.buckets import of_images
-    from autofuse.graph.loading.given.sizes import open_ones
     from autofuse.opened.grid_job import compile_grid
+    from autofuse.opened.kinds import over_images
 
-    images = of_images(model, [size.name for size in open_ones(sizes)])
-    return partial(compile_grid if images else compile_open, context, model)
+    return partial(compile_grid if over_images(model, given, sizes) else compile_open, context, model)
 
 
 def _context(context: Context | None, place: Place, policy: Policy) -> AbstractContextManager[Context]:

@@ -29,7 +29,7 @@ from autofuse.environment.device import RunnerOptions, open_runner
 from autofuse.environment.place import Place
 from autofuse.errors import InputError
 from autofuse.graph.inputs import generate_inputs
-from autofuse.graph.loading.given.buckets import form_at, form_of, of_images
+from autofuse.graph.loading.given.buckets import form_at, form_of
 from autofuse.graph.loading.given.sizes import OpenSize, open_ones, the_open_one
 from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
@@ -39,6 +39,7 @@ from autofuse.measure.networks.judgement import judged
 from autofuse.measure.networks.libraries import Model
 from autofuse.measure.runner import Runner
 from autofuse.opened.grid_job import compile_grid
+from autofuse.opened.kinds import over_images
 from autofuse.values.arguments import Constant, Given, file_title
 from autofuse.values.names import TVM_UNTUNED
 from autofuse.values.scratch import scratch_folder
@@ -150,7 +151,7 @@ def _over(model: Path, sizes: Sequence[OpenSize], given: Given) -> _Over:
     """What is raced over: the values of one size, images whose sizes all grow alike, or few and many sequences, short
     and long ones."""
     opened = open_ones(sizes)
-    images = of_images(model, [size.name for size in opened])
+    images = over_images(model, given, sizes)
     if not images and len(opened) != 2:
         size = the_open_one(sizes)
         return _Over((size,), {count: form_at(model, sizes, count, given) for count in size.drawn()})

@@ -150,7 +150,8 @@ def write_grid(context: Context, read: GridModel, chosen: Sequence[RangedPlan], 
 
 def form_of_images(context: Context, read: GridModel) -> OpenForm:
     """What plans are looked up for."""
-    return OpenForm(read.opened.graph, read.sha256, read.opened.sizes, partial(grid_plan, context, read))
+    opened, check = read.opened, partial(grid_plan, context, read)
+    return OpenForm(opened.graph, read.sha256, opened.sizes, check, lambda name: opened.axes.get(name, {}).keys())
 
 
 def read_images(model: Path, given: Given, sizes: Sequence[OpenSize], told: Progress = silent) -> GridModel:
@@ -181,16 +182,17 @@ def grid_plan(context: Context, read: GridModel, chosen: FoundPlan) -> GridPlan:
     checked, lowered = checked_plan(context, read.opened.graph, chosen)
     base, twins, _ = points(read.opened.sizes)
     realised = {point: Lowering(read.opened.at(point), target).realised(checked.plan) for point in twins}
-    opened = grid_graph(read.opened.sizes, base, lowered.graph, realised)
+    opened = replace(grid_graph(read.opened.sizes, base, lowered.graph, realised), parts=read.opened.parts)
     if opened.graph.halves:
         reason = "images of open sizes have no inputs and outputs of bfloat16"
         raise opened.refused(opened.graph.operators[0], reason)
     known = GridOperators(opened)
     known.check()
-    _check_kernels(opened)
+    _check_kernels(known)
     groups = grid_groups(known, [group.operators for group in checked.plan.groups])
     order = [group.operators for group in groups]
-    layouts = _whole(assign_layouts(opened.graph, order, dict.fromkeys(range(len(order)), True), target))
+    in_layouts = {number: group.attention is None for number, group in enumerate(groups)}
+    layouts = _whole(assign_layouts(opened.graph, order, in_layouts, target))
     ladder = Ladder(context.database, context.environment, Emission(target), chosen.limits)
     return GridPlan(opened, checked, tuple(_built(known, group, layouts, ladder) for group in groups))
 
@@ -201,12 +203,14 @@ def _whole(layouts: Mapping[str, str]) -> dict[str, str]:
     return {name: order for name, order in orders.items() if order}
 
 
-def _check_kernels(opened: GridGraph) -> None:
+def _check_kernels(known: GridOperators) -> None:
     """InputError for an operator with an open size that no family of ours emits, or a tensor that is too large."""
+    opened = known.opened
     whole = opened.at(opened.high)
     for name in opened.axes:
         check_elements(whole.tensors[name])
-    touching = [operator for operator in opened.graph.operators if opened.touches(operator)]
+    apart = known.attending
+    touching = [one for one in opened.graph.operators if opened.touches(one) and one.name not in apart]
     require_own(opened.graph, touching, opened.refused)
 
 
@@ -232,6 +236,9 @@ def _built(known: GridOperators, group: GridGroup, layouts: Mapping[str, str], l
         )
         for kind, names in (("input", bound.inputs), ("output", bound.outputs))
     )
+    if group.attention is not None:
+        largest = bind_workload(opened.at(opened.high), group.operators, layouts)
+        whole = replace(whole, bound=largest)
     if not group.in_tiles:
         return BuiltGroup(group, bound, {(): whole}, GridForm(inputs, outputs, (), ()))
     grid = opened.grid(bound.outputs[0])
@@ -370,7 +377,7 @@ def _report(
         firsts = [next(iter(group.tiles.values())) for group in part.groups if group.tiles]
         reports.append(ReportedPlan(ranged, groups, firsts))
     graph = opened.at(opened.high)
-    shapes = {name: graph.tensors[name].shape for name in graph.inputs}
+    shapes = {name: graph.tensors[name].shape for name in graph.inputs if name not in opened.parts}
     return open_report(context, model, output, reports, shapes, opened.sizes, seconds)
 
 

@@ -29,11 +29,11 @@ from autofuse.environment.environment import Environment
 from autofuse.environment.place import Place
 from autofuse.fusion.plan import FusionPlan, ScheduleLimits
 from autofuse.fusion.planner.baselines import planner_of_rows
-from autofuse.graph.loading.given.buckets import of_images
 from autofuse.graph.loading.given.sizes import OpenSize, open_ones, the_open_one
 from autofuse.graph.loading.given.trace import Point, read_trace, shares
 from autofuse.opened.grid_job import read_images
 from autofuse.opened.grid_tiles import ImageModel
+from autofuse.opened.kinds import over_images
 from autofuse.opened.plan_race import BEST, STAYS, Contenders, PlanRace, RaceVerdict
 from autofuse.opened.plan_search import FAILED, OpenPlanSearch, Planned, Tried
 from autofuse.opened.row_tiles import RowModel
@@ -74,7 +74,7 @@ def tune_open(
     asked = place.find(measuring=True)
     asked.require_measurable()
     thread_count(place.threads, asked)
-    images = of_images(model, [one.name for one in open_ones(sizes)])
+    images = over_images(model, request.given, sizes)
     ranges = open_ones(sizes) if images else _ranges(sizes)
     happening = shares(ranges, None if trace is None else read_trace(trace, *ranges))
     elapsed_s = now() - since
@@ -92,7 +92,7 @@ def tune_open(
         runner = stack.enter_context(open_runner(environment.device, context.threads, RunnerOptions(SAMPLING)))
         first = find_open_plans(context, opened.form, None)
         evidence.limit_schedules(first[-1].found.limits)
-        planner = planner_of_rows(opened.form.graph, space.fusion, environment.target.l2_bytes)
+        planner = planner_of_rows(opened.form.graph, space.fusion, environment.target.l2_bytes, opened.form.open_axes)
         search = TileSearch(evidence, runner, run.id, folder, partial(_tell, request, since, evidence), request.trials)
         plans = OpenPlanSearch(opened, search, first, PlanSearch(planner, request.seed), run.record)
         confirming = partial(_tell, request, since, evidence, phase="confirming")

@@ -110,7 +110,8 @@ def write_open(context: Context, read: OpenModel, chosen: Sequence[RangedPlan], 
 
 def form_of_rows(context: Context, read: OpenModel) -> OpenForm:
     """What plans are looked up for."""
-    return OpenForm(read.opened.graph, read.sha256, _sizes(read.size, read.repeats), partial(open_plan, context, read))
+    opened, check = read.opened, partial(open_plan, context, read)
+    return OpenForm(opened.graph, read.sha256, _sizes(read.size, read.repeats), check, opened.open_axes)
 
 
 def _sizes(size: OpenSize, repeats: Repeats | None) -> tuple[OpenSize, ...]:

@@ -14,7 +14,7 @@ from autofuse.compiler.report import HIT, NEAREST, RULE, STALE
 from autofuse.database.records import EXACT, Json, PlanChoice
 from autofuse.environment.named_plans import plans_of_ranges
 from autofuse.errors import AutofuseError, InputError, StrictMissError
-from autofuse.fusion.planner.baselines import plan_of_rows
+from autofuse.fusion.planner.baselines import OpenAxes, plan_of_rows
 from autofuse.fusion.space import FusionSpace
 from autofuse.graph.key import graph_key, open_key
 from autofuse.graph.loading.given.sizes import OpenSize
@@ -37,13 +37,15 @@ class RangedPlan:
 class OpenForm:
     """A model with open `sizes`, for which plans are looked up. `graph`: as it is at some sizes; `sha256`: its file's.
 
-    `check`: AutofuseError for a plan that leaves a graph in which these sizes cannot stay open.
+    `check`: AutofuseError for a plan that leaves a graph in which these sizes cannot stay open. `open_axes`: the axes
+    of a tensor that have one.
     """
 
     graph: Graph
     sha256: str
     sizes: tuple[OpenSize, ...]
     check: Callable[[FoundPlan], object]
+    open_axes: OpenAxes
 
     @property
     def key(self) -> str:
@@ -114,7 +116,7 @@ def _found(context: Context, form: OpenForm) -> Sequence[RangedPlan]:
 def rule_plan(context: Context, form: OpenForm) -> FoundPlan:
     """The plan where nothing was measured."""
     space, target = FusionSpace(exact=context.policy.limits.exact), context.environment.target
-    return FoundPlan(plan_of_rows(form.graph, space, target.l2_bytes), RULE, "default rule")
+    return FoundPlan(plan_of_rows(form.graph, space, target.l2_bytes, form.open_axes), RULE, "default rule")
 
 
 def _chosen(context: Context, form: OpenForm) -> Iterator[list[RangedPlan]]:

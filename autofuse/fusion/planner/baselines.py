@@ -5,7 +5,7 @@ TVM's own partition is `autofuse.backend.tvm.partition.tvm_plan`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from autofuse.fusion.edges import Edge, Edges
 from autofuse.fusion.legality import Legality, ordered_groups
@@ -57,21 +57,48 @@ def default_plan(graph: Graph, space: FusionSpace | None = None) -> FusionPlan:
     return RewritingPlanner(graph, space).plan({})
 
 
-def plan_of_rows(graph: Graph, space: FusionSpace, least_bytes: int) -> FusionPlan:
+OpenAxes = Callable[[str], Collection[int]]
+"""The axes of a tensor that have an open size."""
+_NORMS = frozenset({"LayerNormalization", "RMSNormalization"})
+
+
+def plan_of_rows(graph: Graph, space: FusionSpace, least_bytes: int, open_axes: OpenAxes | None = None) -> FusionPlan:
     """The default plan of a graph whose rows stay open; see `planner_of_rows`."""
-    return planner_of_rows(graph, space, least_bytes).plan({})
+    return planner_of_rows(graph, space, least_bytes, open_axes).plan({})
 
 
-def planner_of_rows(graph: Graph, space: FusionSpace, least_bytes: int) -> RewritingPlanner:
+def planner_of_rows(
+    graph: Graph, space: FusionSpace, least_bytes: int, open_axes: OpenAxes | None = None
+) -> RewritingPlanner:
     """The planner of a graph whose rows stay open. By default products of one tensor stay apart where their weights
     have so many bytes: each writes its rows where they belong, and reads its weights once for all of them, while a
     Split behind one product of all would be computed some rows at a time, and so would that product. Heads that share
-    keys stay heads, of which the kernel of an open attention takes one at a time."""
+    keys stay heads, of which the kernel of an open attention takes one at a time. A norm along an open axis stays the
+    steps that it is written as: its means have kernels, and one operator for all of it has none."""
     planner = RewritingPlanner(graph, space)
     merged = (one for one in planner.matches if one.rule.kind == Kind.MERGE and one.rule.roots <= PRODUCTS)
     apart = {decision_name(one): KEEP for one in merged if _weight_bytes(one) >= least_bytes}
     apart |= {decision_name(one): KEEP for one in planner.matches if one.rule is product_with_repeated}
-    return RewritingPlanner(graph, space, apart) if apart else planner
+    planner = RewritingPlanner(graph, space, apart) if apart else planner
+    # What is left of one norm may be read as another.
+    while open_axes is not None:
+        norms = {decision_name(one) for one in planner.met if _norms_along(one, graph, open_axes)}
+        if norms <= apart.keys():
+            break
+        apart |= dict.fromkeys(norms, KEEP)
+        planner = RewritingPlanner(graph, space, apart)
+    return planner
+
+
+def _norms_along(found: Match, graph: Graph, open_axes: OpenAxes) -> bool:
+    """Whether a rewrite makes a norm of what stands along an open axis."""
+    for operator in found.change.added:
+        if operator.op_type in _NORMS and operator.inputs[0] in graph.tensors:
+            rank, first = len(graph.tensors[operator.inputs[0]].shape), operator.attributes.get("axis", -1)
+            assert isinstance(first, int)
+            if any(axis >= first % rank for axis in open_axes(operator.inputs[0])):
+                return True
+    return False
 
 
 def _weight_bytes(found: Match) -> int:

@@ -66,6 +66,11 @@ class RewritingPlanner:
         """Every match met while the graph is rewritten greedily, those that are left alone too."""
         return self._variant({}).rewritten.asked
 
+    @property
+    def met(self) -> tuple[Match, ...]:
+        """Every match met while the graph is rewritten as the defaults have it."""
+        return self._variant(self.preferred).rewritten.asked
+
     @cached_property
     def decisions(self) -> tuple[Decision, ...]:
         """Rewrites first, then the decisions of `Planner` on the graph as the defaults rewrite it."""

@@ -23,6 +23,8 @@ CONSTANTS: dict[str, Array] = {
     "s": np.abs(weight(CHANNELS)) + 1, "b": weight(CHANNELS), "s8": ONES, "b8": ZEROS, "s1": ONES[:1], "b1": ZEROS[:1],
     "all": np.array([0, 8, -1]), "one": np.array([0, 1, -1]), "w": SHIFTED, "c": weight(CHANNELS) + 3,
     "column": weight(CHANNELS, 1, 1), "axes": np.array([1, 2, 3]),
+    "ones": np.ones(CHANNELS, np.float32), "zeros": np.zeros(CHANNELS, np.float32), "places": np.array([2, 3]),
+    "least": np.float32(1e-3),
 }  # fmt: skip
 CONV = "a = Conv <kernel_shape = [1, 1]> (x, w, c)\n"
 GROUPED = """
@@ -35,11 +37,16 @@ GROUPED = """
   y = Relu (q)"""
 BODIES = {
     "of each channel": CONV + "n = InstanceNormalization (a, s, b)\ny = Add (n, x)",
+    "of each channel, without a scale": CONV + "n = InstanceNormalization (a, ones, zeros)\ny = Add (n, x)",
+    "of each channel, in steps": CONV
+    + "m = ReduceMean (a, places)\nd = Sub (a, m)\ns = Mul (d, d)\nv = ReduceMean (s, places)\ne = Add (v, least)\n"
+    + "r = Sqrt (e)\ny = Div (d, r)",
     "of eight groups": CONV + GROUPED.format(form="all", scale="s8, b8"),
     "of one group": CONV + GROUPED.format(form="one", scale="s1, b1"),
     "of an operator": CONV + "n = GroupNormalization <num_groups = 4> (a, s, b)\ny = Mul (n, a)",
     "of all": CONV + "m = ReduceMean (a, axes)\nd = Sub (a, m)\nh = ReduceMax (d, axes)\ny = Sub (d, h)",
 }
+BRIEF = ("of each channel, without a scale", "of eight groups")
 RANGES: dict[str, tuple[int, ...]] = {"height": (2, 40, 2), "width": (4, 72, 2)}
 POINTS: list[Point] = [
     {"height": high, "width": wide} for high, wide in ((2, 4), (2, 72), (40, 4), (40, 72), (22, 50), (6, 30), (18, 70))
@@ -57,7 +64,7 @@ def written(folder: Path, body: str, shape: str = OPEN, **constants: Any) -> Pat
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == "of eight groups" else pytest.mark.long) for name in BODIES]
+    "name", [pytest.param(name, marks=() if name in BRIEF else pytest.mark.long) for name in BODIES]
 )
 def test_norms_over_all_places_are_right_at_any_size(tmp_path: Path, name: str) -> None:
     model = written(tmp_path, BODIES[name])

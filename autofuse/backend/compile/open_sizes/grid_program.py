@@ -21,9 +21,11 @@ from autofuse.backend.compile.symbols import Symbols
 from autofuse.backend.container.metadata import KernelRow, Program
 from autofuse.backend.container.open_spec import OpenSpec, SizeSpec
 from autofuse.device.target import Target
+from autofuse.graph.transform.open_sizes.images.grid_attention import lies_in_rows
 from autofuse.graph.transform.open_sizes.images.grid_graph import GridGraph
 from autofuse.graph.transform.open_sizes.images.grid_rules import GridGroup
 from autofuse.graph.transform.open_sizes.images.resizing import resizing_of
+from autofuse.graph.transform.open_sizes.open_graph import OpenAxis
 from autofuse.graph.transform.open_sizes.stored_shapes import OpenImages
 from autofuse.kernels.build import Kernel
 from autofuse.kernels.emission import Emission
@@ -31,8 +33,9 @@ from autofuse.kernels.open_sizes.images.grid_reduction import grid_reduction_ker
 from autofuse.kernels.open_sizes.images.grid_resize import grid_resize_kernel
 from autofuse.kernels.open_sizes.images.open_grid import GridForm, GridTile, Lengths, grid_kernel
 from autofuse.kernels.open_sizes.images.whole_grid import whole_kernel
+from autofuse.kernels.open_sizes.open_attention import attention_kernel
 from autofuse.kernels.workload.free_reshape import is_free_reshape
-from autofuse.kernels.workload.workload import BoundWorkload
+from autofuse.kernels.workload.workload import BoundWorkload, Workload
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,7 @@ def build_grid_library(
     """
     kernels: list[list[BoundKernel]] = [[(group.bound, group.kernel) for group in part.groups] for part in parts]
     graphs = [part.opened.graph for part in parts]
-    given = [OpenImages(part.opened.sizes, part.opened.axes) for part in parts]
+    given = [OpenImages(part.opened.sizes, part.opened.axes, part.opened.parts) for part in parts]
     assembly = assemble_all([*zip(graphs, kernels, strict=True)], Symbols(), given)
     programs = [_described(*both) for both in zip(parts, assembly.programs, strict=True)]
     require_alike(programs)
@@ -91,7 +94,9 @@ def build_grid_library(
 
 def _described(part: GridPart, assembled: AssembledProgram) -> Program:
     rows = [_row(symbol, part.groups[position]) for position, symbol in assembled.symbols]
-    program = describe_program(part.opened.at(part.opened.high), assembled, rows, part.plan_key, part.plan_tier)
+    whole = part.opened.at(part.opened.high)
+    whole = replace(whole, inputs=_given(part.opened))
+    program = describe_program(whole, assembled, rows, part.plan_key, part.plan_tier)
     return replace(program, opened=_spec(part.opened), most=part.most)
 
 
@@ -102,6 +107,15 @@ def built_kernel(opened: GridGraph, group: BuiltGroup, emission: Emission, threa
     if group.group.reduces:
         assert group.form is not None
         return grid_reduction_kernel(group.bound.workload, group.form, emission.target)
+    if group.group.attention is not None:
+        workload = group.tiles[()].bound.workload
+        names = zip(_arguments(workload), (*group.bound.inputs, *group.bound.outputs), strict=True)
+        rows = {
+            index: OpenAxis(next(iter(opened.axes[name])))
+            for index, name in names
+            if opened.has(name) and not (name in opened.parts and not lies_in_rows(opened, name))
+        }
+        return attention_kernel(workload, group.group.attention, rows, emission.target)
     if group.group.resizes:
         assert group.form is not None
         resizing = resizing_of(opened, opened.graph.by_name[group.group.operators[0]])
@@ -116,6 +130,11 @@ def built_kernel(opened: GridGraph, group: BuiltGroup, emission: Emission, threa
     return make(group.form, tiles, emission.target, threads)
 
 
+def _arguments(workload: Workload) -> tuple[int, ...]:
+    """The inputs and outputs of a workload, by their index."""
+    return (*workload.of_kind("input"), *workload.of_kind("output"))
+
+
 def _row(symbol: str, group: BuiltGroup) -> KernelRow:
     first = next(iter(group.tiles.values()))
     source = first.source
@@ -127,10 +146,15 @@ def _row(symbol: str, group: BuiltGroup) -> KernelRow:
     return KernelRow(symbol, workload.label, workload.key, dict(first.schedule), first.tier, source)
 
 
+def _given(opened: GridGraph) -> tuple[str, ...]:
+    """The inputs of the library."""
+    return tuple(name for name in opened.graph.inputs if name not in opened.parts)
+
+
 def _spec(opened: GridGraph) -> OpenSpec:
     sizes = tuple(SizeSpec(size.name, size.low, size.high, size.step) for size in opened.sizes)
     inputs, outputs = (
         tuple(image_axes(opened.axes.get(name, {})) for name in names)
-        for names in (opened.graph.inputs, opened.graph.outputs)
+        for names in (_given(opened), opened.graph.outputs)
     )
     return OpenSpec(sizes, inputs, outputs)

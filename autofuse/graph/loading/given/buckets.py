@@ -92,6 +92,25 @@ def of_images(path: Path, names: Sequence[str]) -> bool:
     return False
 
 
+def has_windows_behind(path: Path, names: Sequence[str]) -> bool:
+    """Whether an input of a model has one of these open sizes behind its first axis, and something made of it is read
+    by a window of more than one place."""
+    graph = read_model(path).graph
+    sized = {tensor.name: tuple(tensor.dims[2:]) for tensor in graph.initializer}
+    reached = {
+        value.name
+        for value in graph.input
+        if any(dim.dim_param in names for dim in value.type.tensor_type.shape.dim[1:])
+    }
+    for node in graph.node:
+        if not reached.isdisjoint(node.input):
+            weights = sized.get(node.input[1], (2,)) if len(node.input) > 1 else (2,)
+            if node.op_type in WINDOWS and max(weights, default=1) > 1:
+                return True
+            reached.update(node.output)
+    return False
+
+
 def form_at(model: Path, sizes: Sequence[OpenSize], count: int, given: Given) -> dict[str, tuple[int, ...] | Constant]:
     """What is given of the inputs where the one open size of `sizes` is `count`; see `bucket_shapes`."""
     return form_of(model, sizes, {the_open_one(sizes).name: count}, given)

@@ -18,6 +18,8 @@ from autofuse.graph.transform.open_sizes.open_graph import OpenGraph, constant_i
 VIEWS = names("Flatten Identity Reshape Squeeze Unsqueeze")
 ELEMENTWISE = POINTWISE - names("BiasGelu BitCast CastLike FastGelu Identity SwiGLU") | names("PRelu")
 """Operators that compute each element of what stands at the same place."""
+LONG = 1 << 30
+"""Ends of slices from here on stand for the end."""
 ROWS, COLUMNS = -2, -1
 """Axes of a matrix."""
 
@@ -48,8 +50,13 @@ def attentions(opened: OpenGraph) -> tuple[Attention, ...]:
     found = []
     for operator in opened.graph.operators:
         if operator.op_type == "Softmax" and not operator.domain and operator.inputs[0] in opened.grids:
-            found.append(_Finder(opened, operator).find())
+            found.append(attention_around(opened, operator))
     return tuple(found)
+
+
+def attention_around(opened: OpenGraph, softmax: Operator) -> Attention:
+    """The attention of one softmax over tokens. InputError that names the operator by which it is none."""
+    return _Finder(opened, softmax).find()
 
 
 class _Finder:

@@ -24,7 +24,6 @@ MOVING = frozenset(
     ("Cast", "Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile")
 ) | {"Transpose", "Unsqueeze"}
 """Operators that may do nothing where the open size is 1, or be done by another of them."""
-
 Array = NDArray[np.generic]
 
 
@@ -75,6 +74,10 @@ class OpenGraph:
         """Whether a tensor has the open size."""
         return name in self.axes or name in self.grids
 
+    def open_axes(self, name: str) -> list[int]:
+        """The axes of a tensor that have the open size."""
+        return [axis for axis, factor in enumerate(self.factors(name)) if factor]
+
     def place(self, name: str) -> OpenAxis | None:
         """The one axis of a tensor that has the open size; None where none has, or several."""
         found = [axis for axis, factor in enumerate(self.factors(name)) if factor]
@@ -88,7 +91,7 @@ class OpenGraph:
         constants = dict(self.graph.constants)
         for name, array in self.parts.items():
             if name in constants:
-                constants[name] = _part(array, tensors[name].shape, name in self.tails)
+                constants[name] = part_of(array, tensors[name].shape, name in self.tails)
         for name, places in self.targets.items():
             array = np.array(constants[name])
             array.reshape(-1)[list(places)] = [factor * size + more for factor, more in places.values()]
@@ -126,7 +129,7 @@ def open_graph(
     for name, tensor in graph.tensors.items():
         if tensor.shape != other.tensors[name].shape:
             factors, more = _factors(symbol, graph, tensor, size, other.tensors[name], other_size)
-            where = None if any(more) else _row_axis(tensor, factors)
+            where = None if any(more) else row_axis(tensor, factors)
             if where is None:
                 grids[name] = factors
                 if any(more):
@@ -139,20 +142,20 @@ def open_graph(
                 targets[name] = _targets(symbol, graph, name, size, other.constants[name], other_size)
         elif name in grids or not np.array_equal(array, _repeated(array, axes[name], size)):
             both = array, other.constants[name]
-            if not all(_is_part(one, longest.get(name)) for one in both):
-                if found.place(name) is None or not all(_is_part(one, longest.get(name), last=True) for one in both):
+            if not all(is_part(one, longest.get(name)) for one in both):
+                if found.place(name) is None or not all(is_part(one, longest.get(name), last=True) for one in both):
                     raise refused_at(symbol, reader_of(graph, name), f"its constant {name!r} differs from row to row")
                 tails.add(name)
             parts[name] = longest[name]
     return replace(found, tails=frozenset(tails))
 
 
-def _is_part(array: Array, whole: Array | None, last: bool = False) -> bool:
+def is_part(array: Array, whole: Array | None, last: bool = False) -> bool:
     """Whether a constant is the first part, or the `last` one, of a longer one along each axis."""
-    return whole is not None and whole.ndim == array.ndim and equal_arrays(array, _part(whole, array.shape, last))
+    return whole is not None and whole.ndim == array.ndim and equal_arrays(array, part_of(whole, array.shape, last))
 
 
-def _part(array: Array, shape: tuple[int, ...], last: bool) -> Array:
+def part_of(array: Array, shape: tuple[int, ...], last: bool = False) -> Array:
     """The first, or the `last`, part of a constant that has such a shape."""
     starts = (whole - extent if last else 0 for whole, extent in zip(array.shape, shape, strict=True))
     parts = (slice(start, start + extent) for start, extent in zip(starts, shape, strict=True))
@@ -169,7 +172,7 @@ def with_parts_given(opened: OpenGraph, high: int) -> OpenGraph:
         if name in graph.returned:
             raise refused_at(opened.symbol, f"the output {name!r}", "it is a constant that depends on the size")
     constants = {name: array for name, array in graph.constants.items() if name not in opened.parts}
-    parts = {name: _part(array, shapes[name].shape, name in opened.tails) for name, array in opened.parts.items()}
+    parts = {name: part_of(array, shapes[name].shape, name in opened.tails) for name, array in opened.parts.items()}
     given = replace(graph, inputs=(*graph.inputs, *names), constants=constants)
     return replace(opened, graph=given, parts=parts)
 
@@ -306,7 +309,7 @@ def _is_cut(graph: Graph, tensor: Tensor) -> bool:
     return maker is not None and maker.op_type == "Slice"
 
 
-def _row_axis(tensor: Tensor, factors: tuple[int, ...]) -> OpenAxis | None:
+def row_axis(tensor: Tensor, factors: tuple[int, ...]) -> OpenAxis | None:
     """The one axis of a tensor of rows; None where the open size is in several, or not in the first one."""
     places = [axis for axis, factor in enumerate(factors) if factor]
     if len(places) != 1 or prod(tensor.shape[: places[0]]) != 1:

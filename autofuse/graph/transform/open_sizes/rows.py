@@ -15,7 +15,7 @@ from autofuse.graph.model import AttributeValue, Operator
 from autofuse.graph.own.bfloat16 import is_of_bfloat16, is_round, plain
 from autofuse.graph.own.names import BYTE_LOOKUP, DOMAIN
 from autofuse.graph.own.weight_only import OP_TYPE
-from autofuse.graph.transform.open_sizes.attention import ELEMENTWISE, VIEWS, Attention, appends, attentions
+from autofuse.graph.transform.open_sizes.attention import ELEMENTWISE, LONG, VIEWS, Attention, appends, attentions
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis, OpenGraph, constant_integers, refused, refused_grid
 from autofuse.graph.transform.open_sizes.repeats import is_over_all
 from autofuse.graph.transform.open_sizes.shifts import Shift, shifts
@@ -32,9 +32,6 @@ _REDUCTIONS = names(
 
 _WHOLE = names("ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare")
 """Reductions that have a kernel over all rows."""
-
-LONG = 1 << 30
-"""Ends of slices from here on stand for the end."""
 
 
 @dataclass(frozen=True)

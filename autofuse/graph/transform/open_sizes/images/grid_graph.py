@@ -8,7 +8,7 @@ so much more or less.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import product
 
@@ -20,9 +20,12 @@ from autofuse.graph.model import Graph, Operator
 from autofuse.graph.transform.open_sizes.open_graph import (
     ADVICE,
     TARGET_SHAPES,
+    Array,
     OpenAxis,
     OpenGraph,
     equal_arrays,
+    is_part,
+    part_of,
     reader_of,
     refused_at,
     with_names_of,
@@ -52,7 +55,8 @@ class GridGraph:
     """`graph`: as it is where the open `sizes` are `point`.
 
     `axes`: of each tensor that has an open size, its axes that have one. `targets`: of each constant with target sizes,
-    place of an element -> what it is.
+    place of an element -> what it is. `parts`: constants that are the first part of a longer one, and that one, as it
+    is at the largest sizes: positions, masks.
     """
 
     graph: Graph
@@ -60,6 +64,7 @@ class GridGraph:
     point: Point
     axes: Mapping[str, Mapping[int, Extent]]
     targets: Mapping[str, Mapping[int, Extent]]
+    parts: Mapping[str, Array] = field(default_factory=dict)
 
     @property
     def symbol(self) -> str:
@@ -88,6 +93,11 @@ class GridGraph:
         """The extent of a tensor along each open size that it has."""
         return {extent.size: extent for extent in self.axes.get(name, {}).values()}
 
+    def is_square(self, name: str) -> bool:
+        """Whether a tensor has an open size in several axes, as scores have: each token sees the others."""
+        sizes = [extent.size for extent in self.axes.get(name, {}).values()]
+        return len(set(sizes)) < len(sizes)
+
     def shape(self, name: str, point: Point) -> tuple[int, ...]:
         """The shape of a tensor at a point."""
         axes = self.axes.get(name, {})
@@ -98,6 +108,8 @@ class GridGraph:
         """The static graph at a point."""
         tensors = {name: replace(tensor, shape=self.shape(name, point)) for name, tensor in self.graph.tensors.items()}
         constants = dict(self.graph.constants)
+        for name in self.parts.keys() & constants.keys():
+            constants[name] = part_of(self.parts[name], tensors[name].shape)
         for name, places in self.targets.items():
             constants[name] = retargeted(constants[name], {place: one.at(point) for place, one in places.items()})
         return replace(self.graph, tensors=tensors, constants=constants)
@@ -153,14 +165,19 @@ def _prime(least: int, used: list[int]) -> int:
     return found
 
 
-def grid_graph(sizes: tuple[OpenSize, ...], point: Point, graph: Graph, twins: Mapping[Point, Graph]) -> GridGraph:
+def grid_graph(
+    sizes: tuple[OpenSize, ...], point: Point, graph: Graph, twins: Mapping[Point, Graph], largest: Graph | None = None
+) -> GridGraph:
     """The open graph behind the static graphs of one model at `point`, and at a twin of it for each size.
 
-    InputError that names what depends on a size in another way than `GridGraph` has it.
+    `largest`: that at the largest sizes, where constants may be parts of longer ones. InputError that names what
+    depends on a size in another way than `GridGraph` has it.
     """
     axes: dict[str, dict[int, Extent]] = {}
     targets: dict[str, dict[int, Extent]] = {}
-    found = GridGraph(graph, sizes, point, axes, targets)
+    parts: dict[str, Array] = {}
+    found = GridGraph(graph, sizes, point, axes, targets, parts)
+    whole = {} if largest is None else with_names_of(found.symbol, graph, largest).constants
     for number, (twin_point, twin) in enumerate(twins.items()):
         other, name = with_names_of(sizes[number].name, graph, twin), sizes[number].name
         step = twin_point[number] - point[number]
@@ -173,11 +190,27 @@ def grid_graph(sizes: tuple[OpenSize, ...], point: Point, graph: Graph, twins: M
                 if here != further:
                     _enter(found, axes, (tensor.name, axis), number, here, Fraction(further - here, step))
         for constant, array in graph.constants.items():
-            if not equal_arrays(array, other.constants[constant]):
-                _retarget(found, targets, constant, number, other.constants[constant], step)
-    for name in axes.keys() & graph.constants.keys():
-        raise refused_at(found.symbol, reader_of(graph, name), f"its constant {name!r} grows with it")
+            grown = other.constants[constant]
+            if constant in axes:
+                if not is_part(array, whole.get(constant)) or not is_part(grown, whole.get(constant)):
+                    raise refused_at(name, reader_of(graph, constant), f"its constant {constant!r} grows with it")
+                parts[constant] = whole[constant]
+            elif not equal_arrays(array, grown):
+                _retarget(found, targets, constant, number, grown, step)
     return found
+
+
+def with_grown_given(opened: GridGraph) -> GridGraph:
+    """The open graph with its `parts` as further inputs: nothing that depends on a size is folded, or packed.
+
+    InputError where one of them is an output.
+    """
+    graph = opened.graph
+    for name in opened.parts:
+        if name in graph.returned:
+            raise refused_at(opened.symbol, f"the output {name!r}", "it is a constant that depends on the size")
+    constants = {name: array for name, array in graph.constants.items() if name not in opened.parts}
+    return replace(opened, graph=replace(graph, inputs=(*graph.inputs, *opened.parts), constants=constants))
 
 
 def _enter(
@@ -195,8 +228,6 @@ def _enter(
     own = axes.setdefault(name, {})
     if axis in own:
         raise refused_at(found.symbol, where, f"{shown} has several of them")
-    if any(extent.size == number for extent in own.values()):
-        raise refused_at(size.name, where, f"{shown} is the second axis that has it")
     if slope <= 0 or size.step % slope.denominator:
         raise refused_at(size.name, where, f"{shown} is no multiple of a part of it" + _step_advice(size, slope))
     own[axis] = _extent(number, here, slope, found.point[number])
@@ -251,7 +282,8 @@ def check_point(opened: GridGraph, point: Point, loaded: Graph) -> None:
 def read_grid(sizes: tuple[OpenSize, ...], load_at: Callable[[Point], Graph]) -> GridGraph:
     """The open graph of a model, compared with what the loader makes of it at the ends of all ranges."""
     base, twins, more = points(sizes)
-    opened = grid_graph(sizes, base, load_at(base), {twin: load_at(twin) for twin in twins})
+    high = tuple(size.high for size in sizes)
+    opened = grid_graph(sizes, base, load_at(base), {twin: load_at(twin) for twin in twins}, load_at(high))
     for size in range(len(sizes)):
         stands = any(
             extent == Extent(size, 1) for name in opened.graph.inputs for extent in opened.axes.get(name, {}).values()
@@ -260,4 +292,4 @@ def read_grid(sizes: tuple[OpenSize, ...], load_at: Callable[[Point], Graph]) ->
             raise InputError(f"--sizes: no input has {sizes[size].name} as an axis: {ADVICE}")
     for point in more:
         check_point(opened, point, load_at(point))
-    return opened
+    return with_grown_given(opened)

@@ -10,11 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from autofuse.errors import InputError
+from autofuse.errors import InputError, PlanError
+from autofuse.fusion.legality import ordered_groups
 from autofuse.graph.mapping import names
 from autofuse.graph.model import Operator
 from autofuse.graph.own.byte_lookup import is_byte_lookup
-from autofuse.graph.transform.open_sizes.attention import VIEWS
+from autofuse.graph.transform.open_sizes.attention import VIEWS, Attention
+from autofuse.graph.transform.open_sizes.images.grid_attention import attending, grid_attentions
 from autofuse.graph.transform.open_sizes.images.grid_graph import GridGraph
 from autofuse.graph.transform.open_sizes.images.grid_windows import Look, look_of
 from autofuse.graph.transform.open_sizes.images.resizing import resizing_of
@@ -42,14 +44,22 @@ class GridOperators:
         return {one.name: look_of(self.opened, one) for one in self.opened.graph.operators if self.opened.touches(one)}
 
     @cached_property
+    def attending(self) -> dict[str, Attention]:
+        """The attention of each operator that belongs to one over places. InputError where a softmax is of none."""
+        return attending(self.opened, grid_attentions(self.opened))
+
+    @cached_property
     def _still(self) -> dict[str, str]:
         graph = self.opened.graph
-        return {one.name: self._reason(one) for one in graph.operators if self.opened.touches(one)}
+        touching = (one for one in graph.operators if self.opened.touches(one) and one.name not in self.attending)
+        return {one.name: self._reason(one) for one in touching}
 
     def check(self) -> None:
         """InputError that names the first operator that no kernel of ours computes at any size."""
         for operator in self.opened.graph.operators:
-            if not self.opened.touches(operator) or self.reduces(operator) or self.resizes(operator):
+            if not self.opened.touches(operator) or operator.name in self.attending:
+                continue
+            if self.reduces(operator) or self.resizes(operator):
                 continue
             look = self.looks[operator.name]
             reason = self._still[operator.name] if look == "" else look if isinstance(look, str) else ""
@@ -93,6 +103,10 @@ class GridOperators:
         opened = self.opened
         touched = [name for name in (*operator.inputs, *operator.outputs) if opened.has(name)]
         made = [name for name in operator.outputs if name]
+        square = next((name for name in touched if opened.is_square(name)), None)
+        if square is not None:
+            shape = "x".join(map(str, opened.graph.tensors[square].shape))
+            return f"{square!r} ({shape}) has one of them in several axes, and it belongs to no attention"
         for size in sorted({one.size for name in touched for one in opened.axes[name].values()}):
             grids = {opened.grid(name)[size] for name in touched if size in opened.grid(name)}
             if not all(size in opened.grid(name) for name in made):
@@ -151,22 +165,42 @@ def _axes(opened: GridGraph, operator: Operator, rank: int) -> set[int]:
 @dataclass(frozen=True)
 class GridGroup:
     """`operators` of one kernel, in order. `head`: the one that looks around, if any does. `reduces`: it ends with a
-    reduction over all places; `resizes`: it is a resizing of all of them; `static`: nothing of it has an open size."""
+    reduction over all places; `resizes`: it is a resizing of all of them; `attention`: they are one over all of them;
+    `static`: nothing of it has an open size."""
 
     operators: tuple[str, ...]
     head: str = ""
     reduces: bool = False
     resizes: bool = False
     static: bool = False
+    attention: Attention | None = None
 
     @property
     def in_tiles(self) -> bool:
         """Whether its kernel is one of tiles of places, or of fixed sizes; else it is one of all places at once."""
-        return not (self.reduces or self.resizes)
+        return not (self.reduces or self.resizes) and self.attention is None
 
 
 def grid_groups(known: GridOperators, planned: Sequence[tuple[str, ...]]) -> list[GridGroup]:
-    """The groups of a plan, cut where no kernel computes both sides together, in an order in which they can run."""
+    """The groups of a plan, cut where no kernel computes both sides together, in an order in which they can run. Those
+    of an attention are one. PlanError where groups wait for one another."""
+    graph, attentions = known.opened.graph, {id(one): one for one in known.attending.values()}
+    if not attentions:
+        return _cut(known, planned)
+    outer = [tuple(name for name in group if name not in known.attending) for group in planned]
+    found = [GridGroup(one.operators, attention=one) for one in attentions.values()]
+    singles = [(operator.name,) for operator in graph.operators if operator.name not in known.attending]
+    for tried in (outer, singles):
+        made = {frozenset(group.operators): group for group in [*_cut(known, tried), *found]}
+        try:
+            return [made[frozenset(group.operators)] for group in ordered_groups(graph, made)]
+        except PlanError:
+            continue
+    raise PlanError(f"{graph.name}: an attention waits for itself")
+
+
+def _cut(known: GridOperators, planned: Sequence[tuple[str, ...]]) -> list[GridGroup]:
+    """Groups in parts that one kernel computes."""
     graph = known.opened.graph
     found: list[GridGroup] = []
     for group in planned:

@@ -13,7 +13,9 @@ from fractions import Fraction
 import numpy as np
 
 from autofuse.graph.model import AttributeValue, Operator
+from autofuse.graph.transform.open_sizes.attention import LONG
 from autofuse.graph.transform.open_sizes.images.grid_graph import GridGraph
+from autofuse.graph.transform.open_sizes.open_graph import constant_integers
 
 EDGE, REFLECT = "edge", "reflect"
 """Borders that repeat the nearest place, and that go back from it."""
@@ -48,7 +50,7 @@ class Look:
 
     `slides`: along each open size. `fill`: what is beyond the borders. `operator`: the same on the window, which
     reads `constants` of its own. `crop`: results that it makes in front of those of the tile, along each size, where
-    it makes more.
+    it makes more. `cuts`: it leaves places out at the end, so that it has fewer results than places.
     """
 
     slides: Mapping[int, Slide]
@@ -56,11 +58,12 @@ class Look:
     fill: float | str = 0.0
     constants: Mapping[str, np.ndarray] = field(default_factory=dict)
     crop: Mapping[int, int] = field(default_factory=dict)
+    cuts: bool = False
 
     @property
     def is_still(self) -> bool:
-        """Whether each result sees only the place where it stands."""
-        return all(slide.is_still for slide in self.slides.values())
+        """Whether each result sees only the place where it stands, of as many."""
+        return not self.cuts and all(slide.is_still for slide in self.slides.values())
 
 
 def look_of(opened: GridGraph, operator: Operator) -> Look | str:
@@ -299,6 +302,38 @@ def _pad(opened: GridGraph, operator: Operator) -> Look | str:
     return Look(slides, replace(operator, inputs=inputs), fill, {name: pads.reshape(np.shape(given))})
 
 
+def _slice(opened: GridGraph, operator: Operator) -> Look | str:
+    """Places from some number on, where the last ones may be left out: what a causal convolution made too many."""
+    graph, data, made = opened.graph, operator.inputs[0], operator.outputs[0]
+    rank = len(graph.tensors[data].shape)
+    starts, axes, steps = (constant_integers(graph, operator, place) for place in (1, 3, 4))
+    if starts is None or (len(operator.inputs) > 3 and operator.inputs[3] and axes is None):
+        return "where it begins is not known when compiling"
+    places = [axis % rank for axis in axes or range(len(starts))]
+    firsts, ends = np.array(starts, np.int64), np.full(len(starts), LONG, np.int64)
+    given = constant_integers(graph, operator, 2)
+    slides = {one.size: Slide() for one in opened.axes[data].values()}
+    for number, axis in enumerate(places):
+        before, after = opened.axes[data].get(axis), opened.axes[made].get(axis)
+        if before is None:
+            if given is None or operator.inputs[2] in opened.targets:
+                return "where it ends is not known when compiling"
+            ends[number] = given[number]
+            continue
+        alike = after is not None and replace(after, more=before.more) == before
+        if not alike or starts[number] < 0 or (steps or (1,) * len(starts))[number] != 1:
+            return f"along {opened.sizes[before.size].name} it picks places by another rule than from one on"
+        slides[before.size] = Slide(1, 1, starts[number], 1)
+        firsts[number] = 0
+    if operator.inputs[1] in opened.targets:
+        return "where it begins depends on the size"
+    names = tuple(f"{made}@{what}" for what in ("from", "to"))
+    inputs = (data, *names, *operator.inputs[3:])
+    constants = dict(zip(names, (firsts, ends), strict=True))
+    cuts = opened.axes[data] != opened.axes[made]
+    return Look(slides, replace(operator, inputs=inputs), constants=constants, cuts=cuts)
+
+
 _RULES = {
     "AveragePool": _average_pool,
     "Conv": _convolution,
@@ -307,6 +342,7 @@ _RULES = {
     "MaxPool": _max_pool,
     "Pad": _pad,
     "Resize": _resize,
+    "Slice": _slice,
     "SpaceToDepth": _space_to_depth,
     "Upsample": _resize,
 }

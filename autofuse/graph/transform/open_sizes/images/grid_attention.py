@@ -1,0 +1,79 @@
+"""Attention along one open size of a model whose other operators look around each place: encoders of speech.
+
+Between convolutions along the size stands attention over all of its places. It is found as that of an open number of
+tokens is, in the graph as if nothing else were open, and is one kernel from rows to rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+from autofuse.graph.model import Operator
+from autofuse.graph.transform.open_sizes.attention import Attention, attention_around
+from autofuse.graph.transform.open_sizes.images.grid_graph import Extent, GridGraph
+from autofuse.graph.transform.open_sizes.open_graph import OpenAxis, OpenGraph, row_axis
+
+
+def grid_attentions(opened: GridGraph) -> dict[str, Attention]:
+    """Every attention over places, by its softmax. InputError that names the operator by which one is none."""
+    found = {}
+    for operator in opened.graph.operators:
+        if operator.op_type == "Softmax" and not operator.domain and opened.is_square(operator.inputs[0]):
+            found[operator.name] = _found(opened, operator)
+    return found
+
+
+def _found(opened: GridGraph, softmax: Operator) -> Attention:
+    extents = set(opened.axes[softmax.inputs[0]].values())
+    if len(extents) != 1:
+        raise opened.refused(softmax, "its queries and its keys have several extents")
+    (extent,) = extents
+    attention = attention_around(rows_along(opened, extent), softmax)
+    graph = opened.graph
+    operators = [graph.by_name[name] for name in attention.operators]
+    for operator in operators:
+        for name in (*operator.inputs, *operator.outputs):
+            if set(opened.axes.get(name, {}).values()) - extents:
+                raise opened.refused(operator, f"{name!r} has another extent than the tokens of its attention")
+    own = set(attention.operators)
+    for operator in operators:
+        outside = any(reader.name not in own for name in operator.outputs for reader in graph.consumers.get(name, ()))
+        if outside and attention.result not in operator.outputs:
+            raise opened.refused(operator, "something beside its attention reads what it makes")
+    return attention
+
+
+def rows_along(opened: GridGraph, extent: Extent) -> OpenGraph:
+    """The graph as if places of one extent alone were open, as rows."""
+    axes: dict[str, OpenAxis] = {}
+    grids: dict[str, tuple[int, ...]] = {}
+    for name, own in opened.axes.items():
+        if set(own.values()) == {extent}:
+            tensor = opened.graph.tensors[name]
+            factors = tuple(int(axis in own) for axis in range(len(tensor.shape)))
+            where = row_axis(tensor, factors)
+            if where is None:
+                grids[name] = factors
+            else:
+                axes[name] = where
+    symbol, size = opened.sizes[extent.size].name, extent.at(opened.point)
+    parts = {name: array for name, array in opened.parts.items() if name in axes or name in grids}
+    return OpenGraph(opened.graph, symbol, size, axes, {}, grids, parts)
+
+
+def lies_in_rows(opened: GridGraph, name: str) -> bool:
+    """Whether all axes of a tensor before its one open axis have the extent 1."""
+    axes = opened.axes[name]
+    return len(axes) == 1 and prod(opened.graph.tensors[name].shape[: next(iter(axes))]) == 1
+
+
+def attending(opened: GridGraph, found: Mapping[str, Attention]) -> dict[str, Attention]:
+    """The attention of each operator that belongs to one. InputError where two share one."""
+    owners: dict[str, Attention] = {}
+    for attention in found.values():
+        for name in attention.operators:
+            if name in owners:
+                raise opened.refused(opened.graph.by_name[name], "two attentions share what it makes")
+            owners[name] = attention
+    return owners

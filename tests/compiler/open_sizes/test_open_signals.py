@@ -1,0 +1,82 @@
+"""Signals of an open length that windows slide over and attention mixes: encoders of speech, causal convolutions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autofuse.errors import InputError
+from tests.compiler.open_sizes.images import Point, built_images, check_images
+from tests.compiler.open_sizes.models import Array, weight, write
+
+WIDTH = 16
+CONSTANTS: dict[str, Array] = {
+    "w": weight(WIDTH, 8, 3), "c": weight(WIDTH),
+    "wq": weight(WIDTH, WIDTH, seed=1), "wk": weight(WIDTH, WIDTH, seed=2),
+    "wv": weight(WIDTH, WIDTH, seed=3), "wd": weight(WIDTH, 1, 3), "positions": weight(40, WIDTH),
+    "heads": np.array([0, -1, 2, 8]), "joined": np.array([0, -1, WIDTH]), "scale": np.float32(0.3),
+    "zero": np.array([0]), "one": np.array([1]), "less": np.array([-2]), "last": np.array([2]),
+}  # fmt: skip
+FRONT = """
+  t = Transpose <perm = [0, 2, 1]> (x)
+  a = Conv <kernel_shape = [3], strides = [2], pads = [1, 1]> (t, w, c)
+  r = Relu (a)
+  u = Transpose <perm = [0, 2, 1]> (r)
+  sizes = Shape (u)
+  count = Gather (sizes, one)
+  p = Slice (positions, zero, count, zero)
+  e = Add (u, p)"""
+ATTENTION = """
+  q = MatMul (e, wq)
+  qh = Reshape (q, heads)
+  qt = Transpose <perm = [0, 2, 1, 3]> (qh)
+  k = MatMul (e, wk)
+  kh = Reshape (k, heads)
+  kt = Transpose <perm = [0, 2, 3, 1]> (kh)
+  v = MatMul (e, wv)
+  vh = Reshape (v, heads)
+  vt = Transpose <perm = [0, 2, 1, 3]> (vh)
+  s = MatMul (qt, kt)
+  m = Mul (s, scale)
+  f = Softmax <axis = -1> (m)
+  o = MatMul (f, vt)
+  ot = Transpose <perm = [0, 2, 1, 3]> (o)
+  oj = Reshape (ot, joined)
+  h = Add (e, oj)"""
+CAUSAL = """
+  b = Transpose <perm = [0, 2, 1]> (h)
+  d = Conv <kernel_shape = [3], pads = [2, 2], group = 16> (b, wd)
+  i = Slice (d, zero, less, last)
+  y = Add (i, b)"""
+RANGE: dict[str, tuple[int, ...]] = {"frames": (2, 80, 2)}
+POINTS: list[Point] = [{"frames": size} for size in (2, 4, 10, 16, 18, 34, 62, 78, 80)]
+
+
+def written(folder: Path, body: str, **constants: Array) -> Path:
+    """A model of one signal."""
+    text = f"signal (float[1, frames, 8] x) => (float[1, 16, n] y) {{{body}\n}}"
+    return write(folder / "signal.onnx", text, {**CONSTANTS, **constants})
+
+
+@pytest.mark.parametrize("threads", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_an_encoder_of_speech_is_right_at_any_length(tmp_path: Path, threads: int) -> None:
+    """A strided window, positions of as many places, attention over all of them, and a causal window behind it."""
+    model = written(tmp_path, FRONT + ATTENTION + CAUSAL)
+    check_images(model, built_images(model, RANGE, threads), POINTS)
+
+
+def test_a_softmax_over_places_that_is_no_attention_is_refused(tmp_path: Path) -> None:
+    body = FRONT + ATTENTION.replace("MatMul (f, vt)", "MatMul (g, vt)").replace("o =", "g = CumSum (f, three)\n  o =")
+    model = written(tmp_path, body + CAUSAL, three=np.array(3))
+    with pytest.raises(InputError, match="CumSum 'g'.*only its product with values may"):
+        built_images(model, RANGE)
+
+
+def test_a_cut_that_begins_at_the_end_is_refused(tmp_path: Path) -> None:
+    """The last places move with the size."""
+    body = FRONT + "\n  h = Identity (e)" + CAUSAL.replace("(d, zero, less", "(d, less, many")
+    model = written(tmp_path, body, many=np.array([99]))
+    with pytest.raises(InputError, match="frames"):
+        built_images(model, RANGE)
