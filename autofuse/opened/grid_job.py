@@ -42,14 +42,13 @@ from autofuse.graph.transform.open_sizes.images.grid_graph import (
     Extent,
     GridGraph,
     Point,
-    grid_graph,
     points,
-    read_grid,
 )
 from autofuse.graph.transform.open_sizes.images.grid_rules import GridGroup, GridOperators, check_grid, grid_groups
 from autofuse.graph.transform.open_sizes.images.grid_tiles import tile_graph
 from autofuse.graph.transform.open_sizes.images.grid_windows import Look, Slide
 from autofuse.graph.transform.open_sizes.images.places import with_places_apart
+from autofuse.graph.transform.open_sizes.images.reading import changed_grid, read_grid
 from autofuse.kernels.emission import Emission
 from autofuse.kernels.families.protocol import Schedule
 from autofuse.kernels.lowering.coverage import require_kernels
@@ -180,9 +179,11 @@ def grid_plan(context: Context, read: GridModel, chosen: FoundPlan) -> GridPlan:
     """A plan in tiles. InputError for what cannot have open sizes in the graph that it leaves."""
     target = context.environment.target
     checked, lowered = checked_plan(context, read.opened.graph, chosen)
-    base, twins, _ = points(read.opened.sizes)
-    realised = {point: Lowering(read.opened.at(point), target).realised(checked.plan) for point in twins}
-    opened = replace(grid_graph(read.opened.sizes, base, lowered.graph, realised), parts=read.opened.parts)
+
+    def realised(point: Point) -> Graph:
+        return Lowering(read.opened.at(point), target).realised(checked.plan)
+
+    opened = replace(changed_grid(read.opened, lowered.graph, realised), parts=read.opened.parts)
     if opened.graph.halves:
         reason = "images of open sizes have no inputs and outputs of bfloat16"
         raise opened.refused(opened.graph.operators[0], reason)
@@ -305,15 +306,14 @@ def _for_whole(workload: Workload, found: Found, winograd: bool, ladder: Ladder)
 
 def _range(opened: GridGraph, extent: Extent, slide: Slide) -> Range:
     low, high = extent.at(opened.low), extent.at(opened.high)
-    step = opened.sizes[extent.size].step // extent.per * extent.factor
-    return Range(low, high, gcd(step, low), slide.divide)
+    return Range(low, high, gcd(opened.unit(extent), low), slide.divide)
 
 
 def _looks_beyond(opened: GridGraph, looked: str, result: str, look: Look) -> bool:
     """Whether a tile may look beyond the borders, at the smallest or the largest sizes."""
     seen, made = opened.grid(looked), opened.grid(result)
     for size, slide in look.slides.items():
-        for point in (opened.low, opened.high):
+        for point in (*opened.places(made[size]), *opened.places(seen[size])):
             extent = made[size].at(point)
             if slide.offset < 0 or slide.seen(extent) + slide.offset > seen[size].at(point):
                 return True

@@ -19,11 +19,11 @@ from autofuse.graph.transform.open_sizes.images.grid_graph import (
     Point,
     check_point,
     points,
-    read_grid,
 )
 from autofuse.graph.transform.open_sizes.images.grid_rules import GridOperators, check_grid, grid_groups
 from autofuse.graph.transform.open_sizes.images.grid_tiles import tile_graph
 from autofuse.graph.transform.open_sizes.images.grid_windows import Slide
+from autofuse.graph.transform.open_sizes.images.reading import read_grid
 
 SIZES = (OpenSize("h", 8, 64, 4), OpenSize("w", 8, 96, 4))
 W = np.ones((4, 4, 3, 3), np.float32)
@@ -83,15 +83,47 @@ def test_sizes_of_a_resize_are_those_of_its_result() -> None:
     check_grid(opened)
 
 
+ODD = (OpenSize("h", 7, 64), OpenSize("w", 9, 96))
+"""Any size, which no stride divides."""
+
+
+def test_extents_that_no_stride_divides_are_whole_parts_of_the_sizes() -> None:
+    """Whole parts of whole parts, in front of windows that lose places and behind an image made larger."""
+    body = (
+        "a = Conv <strides = [2, 2], pads = [1, 1, 1, 1]> (x, w); "
+        "b = MaxPool <kernel_shape = [3, 3], strides = [2, 2]> (a); "
+        'y = Resize <mode = "nearest", coordinate_transformation_mode = "asymmetric", nearest_mode = "floor"> (b, , s)'
+    )
+    opened = read(body, {"w": W, "s": np.array([1, 1, 2, 2], np.float32)}, ODD)
+    assert opened.axes["a"] == {2: Extent(0, 1, 2, 0, 1), 3: Extent(1, 1, 2, 0, 1)}
+    for point in ((7, 9), (8, 10), (9, 11), (10, 12), (33, 34), (64, 96)):
+        halves = [(value - 1) // 2 + 1 for value in point]
+        quarters = [(half - 3) // 2 + 1 for half in halves]
+        made = opened.at(point).tensors
+        assert [list(made[name].shape[2:]) for name in "aby"] == [halves, quarters, [2 * one for one in quarters]]
+    check_grid(opened)
+
+
+def test_the_size_of_another_image_may_be_odd() -> None:
+    """As the levels of a pyramid are joined."""
+    half = "MaxPool <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]>"
+    body = f'a = {half} (x); b = {half} (a); s = Shape (a); r = Resize <mode = "nearest"> (b, , , s); y = Add (r, a)'
+    opened = read(body, {}, ODD)
+    assert opened.axes["r"] == opened.axes["a"] == {2: Extent(0, 1, 2, 0, 1), 3: Extent(1, 1, 2, 0, 1)}
+    check_grid(opened)
+
+
 REFUSED = {
-    "an odd half": ("y = MaxPool <kernel_shape = [2, 2], strides = [8, 8]> (x)", {}, "h=8:64:8"),
+    "a half of a half": ("a = Resize (x, , s); y = MaxPool <kernel_shape = [2, 2], strides = [8, 8]> (a)",
+                         {"s": np.array([1, 1, 1.5, 1], np.float32)}, "h=8:64:8"),
     "softmax over places": ("y = Softmax <axis = 3> (x)", {}, "Softmax '.*'.*places along w"),
     "cubic corners": ('y = Resize <mode = "cubic", coordinate_transformation_mode = "align_corners"> (x, , t)',
                       {"t": np.array([1, 1, 2, 2], np.float32)}, "align_corners"),
     "places in a row": ("y = Reshape (x, t)", {"t": [1, 4, 1, -1]}, "has several of them|no multiple"),
     "fewer counted": ("y = AveragePool <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (x)", {}, "count_include_pad"),
     "the size": ("s = Shape <start = 2, end = 3> (x); c = Cast <to = 1> (s); y = Div (x, c)", {}, "depends on it"),
-    "cut off": ("y = Slice (x, one, end, axes)", {"one": [1], "end": [1 << 40], "axes": [2]}, "Slice"),
+    "every second": ("y = Slice (x, one, end, axes, two)",
+                     {"one": [0], "end": [1 << 40], "axes": [2], "two": [2]}, "another rule"),
 }  # fmt: skip
 
 

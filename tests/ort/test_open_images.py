@@ -10,7 +10,18 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.compiler.open_sizes.images import FEW_POINTS, FEW_RANGES, SMALL, SMALL_WEIGHTS, Point, images_at
+from tests.compiler.open_sizes.images import (
+    FEW_POINTS,
+    FEW_RANGES,
+    ODD,
+    ODD_POINTS,
+    ODD_RANGES,
+    ODD_WEIGHTS,
+    SMALL,
+    SMALL_WEIGHTS,
+    Point,
+    images_at,
+)
 from tests.compiler.open_sizes.models import TOLERANCE, write
 from tests.ort.compiled import compiled, plain, session
 
@@ -35,6 +46,17 @@ def test_images_of_any_size_are_right_from_several_callers(model: Path) -> None:
 
     with ThreadPoolExecutor(3) as callers:
         list(callers.map(check, FEW_POINTS * 2))
+
+
+@pytest.mark.long
+def test_strides_need_not_divide_a_size(tmp_path: Path) -> None:
+    path = write(tmp_path / "odd.onnx", ODD, ODD_WEIGHTS)
+    compiled(path, tmp_path / "tuned.onnx", sizes=ODD_RANGES)
+    ours, theirs = session(tmp_path / "tuned.onnx"), plain(path)
+    for point in ODD_POINTS:
+        feeds = images_at(path, point)
+        for found, wanted in zip(ours.run(None, feeds), theirs.run(None, feeds), strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE, err_msg=str(point))
 
 
 def test_the_model_says_its_sizes_and_refuses_others(model: Path) -> None:

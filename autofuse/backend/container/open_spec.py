@@ -51,8 +51,8 @@ class SizeSpec:
 
 @dataclass(frozen=True)
 class AxisSpec:
-    """Axis number `axis` of a tensor is `factor` times a `per`-th of size number `size`, and `more`; all of this as
-    often as size number `times` says, where there is one."""
+    """Axis number `axis` of a tensor is `factor` times a `per`-th of size number `size` and `shift`, and `more`; all of
+    this as often as size number `times` says, where there is one."""
 
     __pydantic_config__ = _EXACTLY
 
@@ -62,6 +62,7 @@ class AxisSpec:
     per: int = 1
     more: int = 0
     times: int | None = None
+    shift: int = 0
 
     @property
     def says(self) -> bool:
@@ -75,7 +76,7 @@ class AxisSpec:
 
     def at(self, values: Sequence[int]) -> int:
         """The extent where the sizes have such values."""
-        once = values[self.size] // self.per * self.factor + self.more
+        once = (values[self.size] + self.shift) // self.per * self.factor + self.more
         return once if self.times is None else once * values[self.times]
 
     def value(self, extent: int) -> int:
@@ -84,7 +85,8 @@ class AxisSpec:
 
     def shown(self, names: Sequence[str]) -> str:
         """The extent, for people."""
-        part = names[self.size] if self.per == 1 else f"{names[self.size]}/{self.per}"
+        part = f"({names[self.size]} + {self.shift})" if self.shift else names[self.size]
+        part = part if self.per == 1 else f"{part}/{self.per}"
         text = part if self.factor == 1 else f"{self.factor}*{part}"
         text += f" {'-' if self.more < 0 else '+'} {abs(self.more)}" if self.more else ""
         if self.times is None:
@@ -230,7 +232,7 @@ class OpenSpec:
 
     def _axis_problem(self, spec: Shaped, one: AxisSpec) -> str:
         known = 0 <= one.axis < len(spec.shape) and all(0 <= number < len(self.sizes) for number in one.sizes)
-        if not known or min(one.factor, one.per) < 1:
+        if not known or min(one.factor, one.per) < 1 or not 0 <= one.shift < one.per:
             return "has no such axis"
         low, high = ([getattr(size, end) for size in self.sizes] for end in ("low", "high"))
         if spec.shape[one.axis] != one.at(high) or one.at(low) < 0:

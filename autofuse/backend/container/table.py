@@ -58,7 +58,7 @@ def _open_lines(program: Program, opened: OpenSpec) -> list[str]:
     return [
         *map(_size_line, opened.sizes),
         *(
-            f"open {port} {one.axis} {one.size} {one.factor} {one.more} {one.per} {_number(one.times)}"
+            f"open {port} {one.axis} {one.size} {one.factor} {one.more} {one.per} {_number(one.times)} {one.shift}"
             for port, extents in enumerate(opened.extents)
             for one in extents
         ),

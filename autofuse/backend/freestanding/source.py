@@ -231,7 +231,7 @@ def _extent_lines(shapes: Shapes, tables: Tables) -> list[str]:
     ]
     return [
         f"{{{tensor}, {one.axis}, {one.size}, {-1 if one.times is None else one.times}, "
-        f"{one.factor}, {one.more}, {one.per}}}"
+        f"{one.factor}, {one.more}, {one.per}, {one.shift}}}"
         for tensor, extents in enumerate(found)
         for one in extents
     ]

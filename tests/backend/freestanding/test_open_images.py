@@ -11,7 +11,17 @@ import pytest
 
 import autofuse
 from tests.backend.freestanding.native import OpenNative, OpenSession
-from tests.compiler.open_sizes.images import FEW_POINTS, FEW_RANGES, SMALL, SMALL_WEIGHTS, images_at
+from tests.compiler.open_sizes.images import (
+    FEW_POINTS,
+    FEW_RANGES,
+    ODD,
+    ODD_POINTS,
+    ODD_RANGES,
+    ODD_WEIGHTS,
+    SMALL,
+    SMALL_WEIGHTS,
+    images_at,
+)
 from tests.compiler.open_sizes.models import TOLERANCE, write
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
@@ -41,6 +51,23 @@ def test_images_of_any_size_are_right_in_any_order(model: Path, native: OpenNati
             feeds = images_at(model, point)
             code, made = session.call(list(feeds.values()), 4 * (number % 3 == 1))
             assert code == 0, native.why()
+            for found, wanted in zip(made, theirs.run(None, feeds), strict=True):
+                assert found.shape == wanted.shape, point
+                np.testing.assert_allclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE, err_msg=str(point))
+
+
+@pytest.mark.long
+def test_strides_need_not_divide_a_size(tmp_path: Path) -> None:
+    path = write(tmp_path / "odd.onnx", ODD, ODD_WEIGHTS)
+    database, library = str(tmp_path / "odd.db"), tmp_path / "libodd.so"
+    autofuse.compile(path, library, database=database, threads=1, sizes=ODD_RANGES, format="c")
+    theirs = onnxruntime.InferenceSession(path)
+    with OpenSession(OpenNative(library)) as session:
+        for point in ODD_POINTS:
+            assert [session.set_size(name, size) for name, size in point.items()] == [0, 0]
+            feeds = images_at(path, point)
+            code, made = session.call(list(feeds.values()), 0)
+            assert code == 0
             for found, wanted in zip(made, theirs.run(None, feeds), strict=True):
                 assert found.shape == wanted.shape, point
                 np.testing.assert_allclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE, err_msg=str(point))

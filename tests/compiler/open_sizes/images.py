@@ -38,6 +38,23 @@ FEW_POINTS: list[Point] = [
     for high, wide in ((8, 4), (8, 72), (40, 4), (40, 72), (8, 32), (16, 34), (24, 66), (32, 18))
 ]
 
+ODD = """
+odd (float[1, 3, height, width] x) => (float[1, 8, k, l] y, float[1, 8, 1, 1] z) {
+  a = Conv <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> (x, w1)
+  r = Relu (a)
+  b = Conv <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> (r, w2)
+  p = MaxPool <kernel_shape = [2, 2], strides = [2, 2], ceil_mode = 1> (b)
+  sizes = Shape (b)
+  u = Resize <mode = "nearest"> (p, , , sizes)
+  y = Add (u, b)
+  z = GlobalAveragePool (y)
+}"""
+ODD_WEIGHTS = {"w1": weight(8, 3, 3, 3), "w2": weight(8, 8, 3, 3)}
+"""Strides that divide no size, and an image that is made as large as another one."""
+ODD_RANGES: dict[str, tuple[int, ...]] = {"height": (7, 40), "width": (9, 50)}
+_ODD_SHAPES = [(7, 9), (7, 50), (40, 9), (40, 50), (8, 10), (9, 11), (10, 12), (11, 13), (23, 37), (33, 18), (38, 47)]
+ODD_POINTS: list[Point] = [{"height": high, "width": wide} for high, wide in _ODD_SHAPES]
+
 CLASSIFIER = """
 classifier (float[1, 3, height, width] x) => (float[1, 10] y, float[1, 16, h, w] map) {
   a = Conv <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> (x, w1, b16)

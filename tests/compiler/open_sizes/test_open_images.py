@@ -22,6 +22,10 @@ from tests.compiler.open_sizes.images import (
     DECODER_WEIGHTS,
     DEEP,
     DEEP_WEIGHTS,
+    ODD,
+    ODD_POINTS,
+    ODD_RANGES,
+    ODD_WEIGHTS,
     POINTS,
     RANGES,
     SMALL,
@@ -50,6 +54,14 @@ def library(model: Path) -> Library:
 def test_images_of_any_size_are_right(model: Path, library: Library) -> None:
     """The smallest and the largest, fewer places than a tile, whole tiles, and tiles that are moved back."""
     check_images(model, library, POINTS)
+
+
+def test_strides_need_not_divide_a_size(tmp_path: Path) -> None:
+    """Seven rows are four, two and one behind three strides."""
+    model = write(tmp_path / "odd.onnx", ODD, ODD_WEIGHTS)
+    check_images(model, built_images(model, ODD_RANGES), ODD_POINTS)
+    session = Session(model.with_suffix(".so"))
+    assert session.get_outputs()[0].shape == (1, 8, "(height + 3)/4", "(width + 3)/4")
 
 
 def test_a_session_names_the_sizes_and_refuses_others(library: Library, model: Path) -> None:

@@ -16,11 +16,11 @@ typedef struct {
   int64_t low, high, step;
 } af_size;
 
-/* Axis `axis` of an input, or of an output behind all inputs, is `factor` times a `per`-th of the open size number `size`, and `more`;
+/* Axis `axis` of an input, or of an output behind all inputs, is `factor` times a `per`-th of the open size number `size` and `shift`, and `more`;
    all of this as often as size number `times` says, where that is none below 0. */
 typedef struct {
   int port, axis, size, times;
-  int64_t factor, more, per;
+  int64_t factor, more, per, shift;
 } af_extent;
 
 /* `most`: of several programs for the same open sizes, a call goes to the first whose product of them is no more. */
@@ -65,18 +65,18 @@ static int says(const af_extent *one) { return one->times < 0 && one->per == 1; 
 /* Its extent in the table is that at the largest sizes. */
 static int read_extent(af_program *p, const char *text) {
   af_extent one;
-  long long factor, more, per = 1;
+  long long factor, more, per = 1, shift = 0;
   int64_t largest;
   one.times = -1;
-  if (sscanf(text, "%d %d %d %lld %lld %lld %d", &one.port, &one.axis, &one.size, &factor, &more, &per, &one.times) < 5) return -1;
+  if (sscanf(text, "%d %d %d %lld %lld %lld %d %lld", &one.port, &one.axis, &one.size, &factor, &more, &per, &one.times, &shift) < 5) return -1;
   if (one.port < 0 || one.port >= p->inputs + p->outputs || one.size < 0 || one.size >= p->sizes) return -1;
-  if (factor < 1 || per < 1 || one.times < -1 || one.times >= p->sizes) return -1;
+  if (factor < 1 || per < 1 || shift < 0 || shift >= per || one.times < -1 || one.times >= p->sizes) return -1;
   const af_spec *spec = port_of(p, one.port);
   if (one.axis < 0 || one.axis >= spec->tensor.ndim) return -1;
-  if (__builtin_mul_overflow(p->size[one.size].high / per, factor, &largest) || __builtin_add_overflow(largest, more, &largest)) return -1;
+  if (__builtin_mul_overflow((p->size[one.size].high + shift) / per, factor, &largest) || __builtin_add_overflow(largest, more, &largest)) return -1;
   if (one.times >= 0 && __builtin_mul_overflow(largest, p->size[one.times].high, &largest)) return -1;
   if (spec->shape[one.axis] != largest) return -1;
-  one.factor = factor, one.more = more, one.per = per;
+  one.factor = factor, one.more = more, one.per = per, one.shift = shift;
   af_extent *kept = one_more((void **)&p->extent, p->extents, sizeof *kept);
   if (kept == NULL) return -1;
   *kept = one;
@@ -119,7 +119,7 @@ static int is_cache(const af_program *p, int input) {
 }
 
 static int64_t extent_at(const af_extent *one, const int64_t *sizes) {
-  int64_t once = sizes[one->size] / one->per * one->factor + one->more;
+  int64_t once = (sizes[one->size] + one->shift) / one->per * one->factor + one->more;
   return one->times < 0 ? once : once * sizes[one->times];
 }
 

@@ -8,7 +8,7 @@
 
 _Static_assert(sizeof(af_io) == sizeof(AF(tensor)) && offsetof(af_io, bytes) == offsetof(AF(tensor), bytes), "the same");
 _Static_assert(SEGMENTS_TEXT >= MOST_TEXT && SEGMENTS_OK == AF(OK) && SEGMENTS_BAD_ARGUMENT == AF(BAD_ARGUMENT), "the same");
-_Static_assert(sizeof(af_open_axis) == sizeof(af_extent) && offsetof(af_open_axis, per) == offsetof(af_extent, per), "the same");
+_Static_assert(sizeof(af_open_axis) == sizeof(af_extent) && offsetof(af_open_axis, shift) == offsetof(af_extent, shift), "the same");
 _Static_assert(offsetof(af_open_size, high) == offsetof(af_range, high), "ours begins as theirs");
 
 const unsigned char *AF(weights);

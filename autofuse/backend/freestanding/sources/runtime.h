@@ -74,13 +74,13 @@ typedef struct {
   int64_t low, high, step, added;
 } af_range;
 
-/* An extent that follows an open size: axis `axis` of a tensor is `factor` times a `per`-th of the size number `size`, and
-   `more`; all of this as often as size number `times` says, where that is not below 0.
+/* An extent that follows an open size: axis `axis` of a tensor is `factor` times a `per`-th of the size number `size` and
+   `shift`, and `more`; all of this as often as size number `times` says, where that is not below 0.
    `tensor`: its number among the rows, then the inputs, the outputs, the caches; extents of one tensor stand together. */
 typedef struct {
   uint32_t tensor, axis, size;
   int32_t times;
-  int64_t factor, more, per;
+  int64_t factor, more, per, shift;
 } af_extent;
 
 /* The model at one set of input shapes, or at any of its open sizes. The first `bound` rows lie in inputs and outputs.

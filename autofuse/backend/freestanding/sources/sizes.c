@@ -96,7 +96,7 @@ void af_resize(AF(session) *session, uint32_t number, int64_t size) {
   for (uint32_t i = 0; i < p->extents; i++) {
     const af_extent *one = &p->extent[i];
     if (!follows(one, number)) continue;
-    *session->extent[i] = (one->factor * (session->size[one->size] / one->per) + one->more) * (one->times < 0 ? 1 : session->size[one->times]);
+    *session->extent[i] = (one->factor * ((session->size[one->size] + one->shift) / one->per) + one->more) * (one->times < 0 ? 1 : session->size[one->times]);
   }
   for (uint32_t i = 0; i < p->extents; i++) {
     if (!follows(&p->extent[i], number) || p->extent[i].tensor < p->rows) continue;

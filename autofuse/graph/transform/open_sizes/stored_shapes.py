@@ -80,7 +80,8 @@ class OpenImages:
         """See OpenRows."""
         made: list[Any] = list(shape)
         for axis, extent in self.axes.get(name, {}).items():
-            part = symbols[extent.size] if extent.per == 1 else symbols[extent.size] // extent.per
+            whole = symbols[extent.size] + extent.shift if extent.shift else symbols[extent.size]
+            part = whole if extent.per == 1 else whole // extent.per
             made[axis] = (part if extent.factor == 1 else part * extent.factor) + extent.more
         return tuple(made)
 

@@ -31,12 +31,12 @@ typedef struct {
   int64_t low, high;
 } af_open_size;
 
-/* An axis of an input or output whose extent is `factor` times a `per`-th of the open size number `size`, and `more`; all of
-   this as often as size number `times` says, where that is not below 0. */
+/* An axis of an input or output whose extent is `factor` times a `per`-th of the open size number `size` and `shift`, and
+   `more`; all of this as often as size number `times` says, where that is not below 0. */
 typedef struct {
   uint32_t port, axis, size;
   int32_t times;
-  int64_t factor, more, per;
+  int64_t factor, more, per, shift;
 } af_open_axis;
 
 /* Calls `work(data, number)` for each number below `count`, on threads of the lender's: at the same time, or not. */

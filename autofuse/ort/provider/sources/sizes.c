@@ -15,7 +15,7 @@ static const af_open_axis *open_axis(const af_port *port, size_t axis) {
 }
 
 static int64_t extent_at(const af_open_axis *open, const int64_t *sizes) {
-  int64_t once = open->factor * (sizes[open->size] / open->per) + open->more;
+  int64_t once = open->factor * ((sizes[open->size] + open->shift) / open->per) + open->more;
   return open->times < 0 ? once : once * sizes[open->times];
 }
 

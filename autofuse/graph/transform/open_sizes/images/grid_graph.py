@@ -7,7 +7,7 @@ so much more or less.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import product
@@ -18,7 +18,6 @@ from autofuse.errors import InputError
 from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.graph.model import Graph, Operator
 from autofuse.graph.transform.open_sizes.open_graph import (
-    ADVICE,
     TARGET_SHAPES,
     Array,
     OpenAxis,
@@ -34,16 +33,18 @@ from autofuse.graph.transform.open_sizes.open_graph import (
 
 @dataclass(frozen=True)
 class Extent:
-    """`factor` times a `per`-th of open size number `size`, and `more`, which may be negative."""
+    """`factor` times a `per`-th of open size number `size` and `shift`, which is less than `per`; and `more`, which may
+    be negative."""
 
     size: int
     factor: int
     per: int = 1
     more: int = 0
+    shift: int = 0
 
     def at(self, values: Sequence[int]) -> int:
         """The extent where the sizes have such values."""
-        return values[self.size] // self.per * self.factor + self.more
+        return (values[self.size] + self.shift) // self.per * self.factor + self.more
 
 
 Point = tuple[int, ...]
@@ -56,7 +57,8 @@ class GridGraph:
 
     `axes`: of each tensor that has an open size, its axes that have one. `targets`: of each constant with target sizes,
     place of an element -> what it is. `parts`: constants that are the first part of a longer one, and that one, as it
-    is at the largest sizes: positions, masks.
+    is at the largest sizes: positions, masks. `samples`: where extents are not so many parts of a size at each multiple
+    of its step, the points at which the graph was read instead of `points`.
     """
 
     graph: Graph
@@ -65,6 +67,7 @@ class GridGraph:
     axes: Mapping[str, Mapping[int, Extent]]
     targets: Mapping[str, Mapping[int, Extent]]
     parts: Mapping[str, Array] = field(default_factory=dict)
+    samples: tuple[Point, ...] = ()
 
     @property
     def symbol(self) -> str:
@@ -92,6 +95,19 @@ class GridGraph:
     def grid(self, name: str) -> dict[int, Extent]:
         """The extent of a tensor along each open size that it has."""
         return {extent.size: extent for extent in self.axes.get(name, {}).values()}
+
+    def unit(self, extent: Extent) -> int:
+        """What an extent is a multiple of at all sizes, but for its `more`."""
+        step = self.sizes[extent.size].step
+        return extent.factor if step % extent.per else step // extent.per * extent.factor
+
+    def places(self, extent: Extent) -> list[Point]:
+        """Points at which all that may happen to an extent happens: the ends of all ranges, and as many sizes in a row
+        as it parts."""
+        size = self.sizes[extent.size]
+        last = min(size.low + extent.per, size.high + 1)
+        near = ((*self.low[: extent.size], value, *self.low[extent.size + 1 :]) for value in range(size.low, last))
+        return [self.low, self.high, *(() if size.step % extent.per == 0 else near)]
 
     def is_square(self, name: str) -> bool:
         """Whether a tensor has an open size in several axes, as scores have: each token sees the others."""
@@ -175,9 +191,8 @@ def grid_graph(
     """
     axes: dict[str, dict[int, Extent]] = {}
     targets: dict[str, dict[int, Extent]] = {}
-    parts: dict[str, Array] = {}
-    found = GridGraph(graph, sizes, point, axes, targets, parts)
-    whole = {} if largest is None else with_names_of(found.symbol, graph, largest).constants
+    found = GridGraph(graph, sizes, point, axes, targets)
+    others = []
     for number, (twin_point, twin) in enumerate(twins.items()):
         other, name = with_names_of(sizes[number].name, graph, twin), sizes[number].name
         step = twin_point[number] - point[number]
@@ -189,14 +204,24 @@ def grid_graph(
             for axis, (here, further) in enumerate(zip(tensor.shape, there, strict=True)):
                 if here != further:
                     _enter(found, axes, (tensor.name, axis), number, here, Fraction(further - here, step))
+        others.append(other)
         for constant, array in graph.constants.items():
-            grown = other.constants[constant]
-            if constant in axes:
-                if not is_part(array, whole.get(constant)) or not is_part(grown, whole.get(constant)):
-                    raise refused_at(name, reader_of(graph, constant), f"its constant {constant!r} grows with it")
-                parts[constant] = whole[constant]
-            elif not equal_arrays(array, grown):
-                _retarget(found, targets, constant, number, grown, step)
+            if constant not in axes and not equal_arrays(array, other.constants[constant]):
+                _retarget(found, targets, constant, number, other.constants[constant], step)
+    return replace(found, parts=grown_constants(found.symbol, graph, others, axes, largest))
+
+
+def grown_constants(
+    symbol: str, graph: Graph, others: Sequence[Graph], axes: Mapping[str, object], largest: Graph | None
+) -> dict[str, Array]:
+    """The constants that have an open size, each as it is at the largest sizes. InputError for one that is no first
+    part of that at each of the `others`."""
+    whole = {} if largest is None else with_names_of(symbol, graph, largest).constants
+    found = {}
+    for name in axes.keys() & graph.constants.keys():
+        if not all(is_part(one.constants[name], whole.get(name)) for one in (graph, *others)):
+            raise refused_at(symbol, reader_of(graph, name), f"its constant {name!r} grows with it")
+        found[name] = whole[name]
     return found
 
 
@@ -277,19 +302,3 @@ def check_point(opened: GridGraph, point: Point, loaded: Graph) -> None:
     for name, array in made.constants.items():
         if not equal_arrays(array, loaded.constants[name]):
             raise refused_at(opened.symbol, reader_of(made, name), f"its constant {name!r} is another at {shown}")
-
-
-def read_grid(sizes: tuple[OpenSize, ...], load_at: Callable[[Point], Graph]) -> GridGraph:
-    """The open graph of a model, compared with what the loader makes of it at the ends of all ranges."""
-    base, twins, more = points(sizes)
-    high = tuple(size.high for size in sizes)
-    opened = grid_graph(sizes, base, load_at(base), {twin: load_at(twin) for twin in twins}, load_at(high))
-    for size in range(len(sizes)):
-        stands = any(
-            extent == Extent(size, 1) for name in opened.graph.inputs for extent in opened.axes.get(name, {}).values()
-        )
-        if not stands:
-            raise InputError(f"--sizes: no input has {sizes[size].name} as an axis: {ADVICE}")
-    for point in more:
-        check_point(opened, point, load_at(point))
-    return with_grown_given(opened)

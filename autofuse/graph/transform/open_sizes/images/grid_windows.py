@@ -188,8 +188,7 @@ def _transposed(opened: GridGraph, operator: Operator) -> Look | str:
     for axis, extent in opened.axes[data].items():
         one, result = windows[axis], opened.axes[made][axis]
         first = -((one.reach - 1 - one.begin) // one.stride)
-        stepped = opened.sizes[result.size].step * result.factor // result.per
-        if one.stride > 1 and (result.more or stepped % one.stride):
+        if one.stride > 1 and (result.more or opened.unit(result) % one.stride):
             return f"its result is no multiple of the stride {one.stride} along {opened.sizes[result.size].name}"
         last = (one.stride - 1 + one.begin) // one.stride
         begins[axis - 2] = one.begin - first * one.stride
@@ -208,6 +207,8 @@ def _scale(opened: GridGraph, operator: Operator, axis: int) -> Fraction:
     """How many results an input has along an open axis."""
     before, after = (opened.axes[name][axis] for name in (operator.inputs[0], operator.outputs[0]))
     if after.more * before.factor * after.per != before.more * after.factor * before.per:
+        return Fraction(0)
+    if opened.sizes[after.size].step % after.per and (after.per, after.shift) != (before.per, before.shift):
         return Fraction(0)
     return Fraction(after.factor * before.per, after.per * before.factor)
 
