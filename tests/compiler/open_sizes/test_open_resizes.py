@@ -31,6 +31,12 @@ BODIES = {
     "nearest by no whole number": """
       y = Resize <mode = "nearest", coordinate_transformation_mode = "asymmetric", nearest_mode = "floor">
           (x, , more)""",
+    "cubic by no whole number": DOWN + """
+      u = Resize <mode = "cubic", coordinate_transformation_mode = "half_pixel"> (r, , more)
+      y = Conv <kernel_shape = [1, 1]> (u, v)""",
+    "plain and cubic": """
+      y = Resize <mode = "cubic", cubic_coeff_a = -0.5, coordinate_transformation_mode = "align_corners">
+          (x, , more)""",
     "nearest by the corners": """
       y = Resize <mode = "nearest", coordinate_transformation_mode = "align_corners"> (x, , twice)""",
 }  # fmt: skip
@@ -39,7 +45,7 @@ POINTS: list[Point] = [
 ]
 
 
-QUICK = ("plain by the corners", "nearest by no whole number", "nearest by the corners")
+QUICK = ("plain and cubic", "plain by the corners", "nearest by no whole number", "nearest by the corners")
 """Those of few kernels."""
 
 

@@ -34,11 +34,10 @@ def grid_resize_kernel(resizing: Resizing, form: GridForm, widths: Sequence[int]
 
 @dataclass(frozen=True)
 class _Between:
-    """Two places of an image, and how much of the second a place of the result has."""
+    """Two or four places of an image, and how much of the second, or of each of four, a place of the result has."""
 
-    first: Expr
-    second: Expr
-    share: Expr
+    places: tuple[Expr, ...]
+    shares: tuple[Expr, ...]
 
 
 class _Resize:
@@ -52,19 +51,19 @@ class _Resize:
         self.source, self.result = whole_array(given), whole_array(made)
         value = made.argument.value
         self.rank, self.block = len(value.shape), value.block or 1
+        self.cubic = resizing.mode == "cubic"
         self.maps, self.lanes = value.shape[1] // self.block, value.block or emitter.lanes
 
     def emit(self) -> None:
         """All rows, shared by the threads."""
         emitter, last = self.emitter, self.rank - 1
         width = self.after[last]
-        self.firsts, self.seconds = (emitter.scratch(self.widths[1], "int32") for _ in range(2))
-        self.shares = emitter.scratch(self.widths[1])
+        self.places = [emitter.scratch(self.widths[1], "int32") for _ in range(4 if self.cubic else 2)]
+        self.shares = [emitter.scratch(self.widths[1]) for _ in range(4 if self.cubic else 1)]
         with builder.serial(0, width) as place:
             at = self.between(place, last)
-            emitter.put(self.firsts, place, at.first)
-            emitter.put(self.seconds, place, at.second)
-            emitter.put(self.shares, place, at.share)
+            for table, one in zip((*self.places, *self.shares), (*at.places, *at.shares), strict=True):
+                emitter.put(table, place, one)
         rows = self.after[2] if self.rank > 3 else 1
         with emitter.parallel(self.after[0] * self.maps * rows) as task:
             row = builder.bind(task % rows) if self.rank > 3 else 0
@@ -81,17 +80,40 @@ class _Resize:
         before = self.before[axis]
         at = self.coordinate(tirx.Cast("float32", place), axis)
         end = before - 1
-        if self.resizing.linear:
+        if self.cubic:
+            first = builder.bind(tirx.Cast("int32", tirx.floor(at)))
+            places = tuple(tirx.max(tirx.min(first + more, end), 0) for more in range(-1, 3))
+            return _Between(places, self.keys(self.emitter.stored(at - tirx.Cast("float32", first))))
+        if self.resizing.mode == "linear":
             at = self.emitter.stored(tirx.max(tirx.min(at, _float(end)), const(0.0, "float32")))
             first = builder.bind(tirx.Cast("int32", at))
-            return _Between(first, tirx.min(first + 1, end), at - _float(first))
+            return _Between((first, tirx.min(first + 1, end)), (at - _float(first),))
         half = const(0.5, "float32")
         nearest = {
             "floor": tirx.floor, "ceil": tirx.ceil, "round_prefer_ceil": lambda x: tirx.floor(x + half),
             "round_prefer_floor": lambda x: tirx.ceil(x - half),
         }[self.resizing.rounding]  # fmt: skip
         first = builder.bind(tirx.max(tirx.min(tirx.Cast("int32", nearest(at)), end), 0))
-        return _Between(first, first, const(0.0, "float32"))
+        return _Between((first, first), (const(0.0, "float32"),))
+
+    def keys(self, share: Expr) -> tuple[Expr, ...]:
+        """How much of four places a place between the middle two has (Keys, "Cubic convolution interpolation")."""
+        a, one, two = self.resizing.coefficient, const(1.0, "float32"), const(2.0, "float32")
+        near, far = (a + 2.0, -(a + 3.0), 0.0, 1.0), (a, -5.0 * a, 8.0 * a, -4.0 * a)
+        found = []
+        for distance, scheme in ((share + one, far), (share, near), (one - share, near), (two - share, far)):
+            total: Expr = const(scheme[0], "float32")
+            for coefficient in scheme[1:]:
+                total = total * distance + const(coefficient, "float32")
+            found.append(total)
+        return tuple(found)
+
+    def mixed(self, values: Sequence[Any], shares: Sequence[Any]) -> Any:
+        """A place of the result of those of the image."""
+        if not self.cubic:
+            return _mixed(*values, *shares)
+        products = [value * share for value, share in zip(values, shares, strict=True)]
+        return sum(products[1:], products[0])
 
     def coordinate(self, place: Expr, axis: int) -> Expr:
         """A place of the result as one of the image, in ONNX Runtime's steps."""
@@ -110,17 +132,15 @@ class _Resize:
     def row(self, image: Expr, channel: Expr, row: Expr) -> None:
         """One row of a result: of a block of channels, or of one channel."""
         emitter, last = self.emitter, self.rank - 1
-        at = self.between(row, 2) if self.rank > 3 else _Between(0, 0, const(0.0, "float32"))
+        at = self.between(row, 2) if self.rank > 3 else _Between((), ())
         width, middle = self.after[last], (row,) if self.rank > 3 else ()
         if self.block > 1:
             with builder.serial(0, width) as place:
-                first, second, share = (
-                    builder.bind(table[place]) for table in (self.firsts, self.seconds, self.shares)
-                )
+                places = [builder.bind(table[place]) for table in self.places]
+                shares = [builder.bind(table[place]) for table in self.shares]
                 with emitter.vector(self.lanes) as lane:
-                    one = self.vertical(image, channel + lane, at, first)
-                    other = self.vertical(image, channel + lane, at, second)
-                    emitter.store(self.result, (image, channel + lane, *middle, place), _mixed(one, other, share))
+                    values = [self.vertical(image, channel + lane, at, one) for one in places]
+                    emitter.store(self.result, (image, channel + lane, *middle, place), self.mixed(values, shares))
             return
         held = emitter.scratch(self.widths[0])
         for count, lanes in _pieces(self.before[last], self.lanes):
@@ -132,15 +152,15 @@ class _Resize:
             begin = width // self.lanes * self.lanes if lanes == 1 else 0
             with builder.serial(0, count) as step, emitter.vector(lanes) as lane:
                 place = begin + step * lanes + lane
-                one, other = held[self.firsts[place]], held[self.seconds[place]]
-                emitter.store(self.result, (image, channel, *middle, place), _mixed(one, other, self.shares[place]))
+                values, shares = [held[table[place]] for table in self.places], [table[place] for table in self.shares]
+                emitter.store(self.result, (image, channel, *middle, place), self.mixed(values, shares))
 
     def vertical(self, image: Expr, channel: Expr, at: _Between, place: Expr) -> Expr:
-        """A place of the image, between two rows."""
+        """A place of the image, between two rows, or four."""
         if self.rank == 3:
             return self.emitter.load(self.source, (image, channel, place))
-        one, other = (self.emitter.load(self.source, (image, channel, row, place)) for row in (at.first, at.second))
-        return _mixed(one, other, at.share) if self.resizing.linear else one
+        values = [self.emitter.load(self.source, (image, channel, row, place)) for row in at.places]
+        return values[0] if self.resizing.mode == "nearest" else self.mixed(values, at.shares)
 
 
 def _pieces(extent: Expr, lanes: int) -> list[tuple[Expr, int]]:

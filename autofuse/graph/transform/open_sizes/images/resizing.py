@@ -12,19 +12,23 @@ from autofuse.graph.transform.open_sizes.images.grid_graph import GridGraph
 
 COORDINATES = frozenset(("align_corners", "asymmetric", "half_pixel", "pytorch_half_pixel"))
 """Ways from a place of the result to a place of what is resized."""
+MODES = frozenset(("cubic", "linear", "nearest"))
 ROUNDINGS = frozenset(("ceil", "floor", "round_prefer_ceil", "round_prefer_floor"))
 
 
 @dataclass(frozen=True)
 class Resizing:
-    """What each place of a result is made of: the nearest place of the image, or the two around it along each axis.
+    """What each place of a result is made of: the nearest place of the image, or the two (`linear`) or four (`cubic`)
+    around it along each axis.
 
-    `coordinates`, `rounding`: see ONNX. `scales`: of axes whose factor is given; of others it is that of the extents.
+    `mode`, `coordinates`, `rounding`, `coefficient` (of cubic): see ONNX. `scales`: of axes whose factor is given; of
+    others it is that of the extents.
     """
 
-    linear: bool
+    mode: str
     coordinates: str
     rounding: str
+    coefficient: float
     scales: Mapping[int, float] = field(default_factory=dict)
 
 
@@ -40,7 +44,9 @@ def resizing_of(opened: GridGraph, operator: Operator) -> Resizing | None:
     coordinates = _text(operator, "coordinate_transformation_mode", "half_pixel")
     mode, rounding = _text(operator, "mode", "nearest"), _text(operator, "nearest_mode", "round_prefer_floor")
     stretched = _text(operator, "keep_aspect_ratio_policy", "stretch") == "stretch"
-    if mode not in ("linear", "nearest") or coordinates not in COORDINATES or rounding not in ROUNDINGS:
+    if mode not in MODES or operator.attributes.get("exclude_outside", 0):
+        return None
+    if coordinates not in COORDINATES or rounding not in ROUNDINGS:
         return None
     if operator.attributes.get("antialias", 0) or not stretched or any(map(opened.has, operator.inputs[1:])):
         return None
@@ -55,7 +61,9 @@ def resizing_of(opened: GridGraph, operator: Operator) -> Resizing | None:
         scales = {axis % len(shape): value for axis, value in zip(axes, values, strict=True) if value != 1}
     if any(axis < 2 for axis in scales) or not (scales or _sized(opened, operator)):
         return None
-    return Resizing(mode == "linear", coordinates, rounding, scales)
+    coefficient = operator.attributes.get("cubic_coeff_a", -0.75)
+    assert isinstance(coefficient, float)
+    return Resizing(mode, coordinates, rounding, coefficient, scales)
 
 
 def _sized(opened: GridGraph, operator: Operator) -> bool:
