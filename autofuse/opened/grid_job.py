@@ -262,7 +262,10 @@ def _built(known: GridOperators, group: GridGroup, layouts: Mapping[str, str], l
     sampled = [axis for axis, _ in placed if axis] == PLANE
     seen = opened.grid(looked) if looked else grid
     shown = tuple(_range(opened, seen[one.size], Slide()) for axis, one in placed if axis and one.size in seen)
+    alike = all(opened.are_alike(seen[one], grid[one], slide.multiply) for one, slide in slides.items())
     for winograd, sides in ((True, winograd_samples(ranges)), (False, row_sample(ranges))) if sampled else ():
+        if fill is not None and not alike:
+            break
         if any(side.lengths[0] % one.aligned for side, one in zip(sides, ranges, strict=True)):
             continue
         both = zip(*(side.lengths for side in sides), strict=True)

@@ -50,9 +50,10 @@ odd (float[1, 3, height, width] x) => (float[1, 8, k, l] y, float[1, 8, 1, 1] z)
   z = GlobalAveragePool (y)
 }"""
 ODD_WEIGHTS = {"w1": weight(8, 3, 3, 3), "w2": weight(8, 8, 3, 3)}
-"""Strides that divide no size, and an image that is made as large as another one."""
-ODD_RANGES: dict[str, tuple[int, ...]] = {"height": (7, 40), "width": (9, 50)}
-_ODD_SHAPES = [(7, 9), (7, 50), (40, 9), (40, 50), (8, 10), (9, 11), (10, 12), (11, 13), (23, 37), (33, 18), (38, 47)]
+"""Strides that divide no size, and an image that is made as large as another one; ends of ranges at which windows reach
+as far beyond the borders, and sizes between where they do not."""
+ODD_RANGES: dict[str, tuple[int, ...]] = {"height": (7, 41), "width": (9, 51)}
+_ODD_SHAPES = [(7, 9), (7, 51), (41, 9), (41, 51), (8, 10), (9, 11), (10, 12), (11, 13), (23, 37), (33, 18), (38, 47)]
 ODD_POINTS: list[Point] = [{"height": high, "width": wide} for high, wide in _ODD_SHAPES]
 
 CLASSIFIER = """

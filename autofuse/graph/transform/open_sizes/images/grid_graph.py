@@ -109,6 +109,11 @@ class GridGraph:
         near = ((*self.low[: extent.size], value, *self.low[extent.size + 1 :]) for value in range(size.low, last))
         return [self.low, self.high, *(() if size.step % extent.per == 0 else near)]
 
+    def are_alike(self, seen: Extent, made: Extent, stride: int) -> bool:
+        """Whether windows of some stride see as many places beyond those of their results at all sizes."""
+        points = (*self.places(seen), *self.places(made))
+        return len({seen.at(point) - made.at(point) * stride for point in points}) == 1
+
     def is_square(self, name: str) -> bool:
         """Whether a tensor has an open size in several axes, as scores have: each token sees the others."""
         sizes = [extent.size for extent in self.axes.get(name, {}).values()]
