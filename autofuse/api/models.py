@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from autofuse.device.address import told_key
 from autofuse.errors import InputError, UncoveredError
@@ -180,20 +179,20 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
     place = Place(database, device, threads, rpc, rpc_tracker, told_key(rpc_key, rpc_key_file))
     with _context(context, place, policy) as made:
         if opened:
-            compiled = _open_compiler(made, Path(model), forms[0], opened)
-            return compiled(target, forms[0], opened, plan, key, progress, kept, form)
+            return _compile_open(made, Path(model), target, forms[0], opened, plan, key, progress, kept, form)
         return compile_in(made, Path(model), target, forms, plan, key, progress, form)
 
 
-def _open_compiler(
-    context: Context, model: Path, given: Given, sizes: Sequence[OpenSize]
-) -> Callable[..., CompileReport]:
-    """What compiles a model with such sizes open: rows of a batch or of tokens, or images."""
+def _compile_open(
+    context: Context, model: Path, output: Path | None, given: Given, sizes: Sequence[OpenSize], *more: Any
+) -> CompileReport:
+    """Compile a model with such sizes open: rows of a batch or of tokens, or images."""
     from autofuse.compiler import compile_open
     from autofuse.opened.grid_job import compile_grid
     from autofuse.opened.kinds import over_images
 
-    return partial(compile_grid if over_images(model, given, sizes) else compile_open, context, model)
+    compiled = compile_grid if over_images(model, given, sizes) else compile_open
+    return compiled(context, model, output, given, sizes, *more)
 
 
 def _context(context: Context | None, place: Place, policy: Policy) -> AbstractContextManager[Context]:

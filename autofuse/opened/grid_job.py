@@ -32,6 +32,7 @@ from autofuse.compiler.report import HIT, RULE, TILE, CompileReport, GroupReport
 from autofuse.compiler.schedule_ladder import Found, Ladder
 from autofuse.device.target import Target
 from autofuse.errors import InputError, UncoveredError
+from autofuse.fusion.legality import ordered_groups
 from autofuse.graph.loading.given.buckets import form_of
 from autofuse.graph.loading.given.constants import model_sha256
 from autofuse.graph.loading.given.sizes import OpenSize, open_ones
@@ -190,12 +191,16 @@ def grid_plan(context: Context, read: GridModel, chosen: FoundPlan) -> GridPlan:
     known = GridOperators(opened)
     known.check()
     _check_kernels(known)
-    groups = grid_groups(known, [group.operators for group in checked.plan.groups])
+    groups = grid_groups(known, [group.operators for group in checked.plan.groups], partial(_ordered, opened.graph))
     order = [group.operators for group in groups]
     in_layouts = {number: group.attention is None for number, group in enumerate(groups)}
     layouts = _whole(assign_layouts(opened.graph, order, in_layouts, target))
     ladder = Ladder(context.database, context.environment, Emission(target), chosen.limits)
     return GridPlan(opened, checked, tuple(_built(known, group, layouts, ladder) for group in groups))
+
+
+def _ordered(graph: Graph, groups: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    return [group.operators for group in ordered_groups(graph, groups)]
 
 
 def _whole(layouts: Mapping[str, str]) -> dict[str, str]:

@@ -171,7 +171,7 @@ def test_a_kernel_has_one_operator_that_looks_around_and_what_stands_at_its_resu
     opened = read(body, {"w": W})
     known = GridOperators(opened)
     names = {operator.outputs[0]: operator.name for operator in opened.graph.operators}
-    groups = grid_groups(known, [tuple(names.values())])
+    groups = grid_groups(known, [tuple(names.values())], list)
     by_result = {name: result for result, name in names.items()}
     # x is seen around a place by the first one, so that what adds it is another; so is c by the second.
     assert [[by_result[name] for name in group.operators] for group in groups] == [["a", "b"], ["c"], ["d"], ["y"]]

@@ -334,10 +334,7 @@ class _Program:
 
 def image_axes(extents: Mapping[int, Extent]) -> tuple[AxisSpec, ...]:
     """The axes of a tensor of images that follow an open size."""
-    return tuple(
-        AxisSpec(axis, one.size, one.factor, one.per, one.more, shift=one.shift)
-        for axis, one in sorted(extents.items())
-    )
+    return tuple(AxisSpec(n, e.size, e.factor, e.per, e.more, None, e.shift) for n, e in sorted(extents.items()))
 
 
 def _own(rows: OpenRows | OpenImages | None) -> Collection[str]:

@@ -6,12 +6,11 @@ what stands at the place where their result will stand.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from autofuse.errors import InputError, PlanError
-from autofuse.fusion.legality import ordered_groups
 from autofuse.graph.mapping import names
 from autofuse.graph.model import Operator
 from autofuse.graph.own.byte_lookup import is_byte_lookup
@@ -181,7 +180,12 @@ class GridGroup:
         return not (self.reduces or self.resizes) and self.attention is None
 
 
-def grid_groups(known: GridOperators, planned: Sequence[tuple[str, ...]]) -> list[GridGroup]:
+Operators = tuple[str, ...]
+Order = Callable[[Sequence[Operators]], Sequence[Operators]]
+"""Groups in an order in which they can run. PlanError where they wait for one another."""
+
+
+def grid_groups(known: GridOperators, planned: Sequence[Operators], ordered: Order) -> list[GridGroup]:
     """The groups of a plan, cut where no kernel computes both sides together, in an order in which they can run. Those
     of an attention are one. PlanError where groups wait for one another."""
     graph, attentions = known.opened.graph, {id(one): one for one in known.attending.values()}
@@ -193,7 +197,7 @@ def grid_groups(known: GridOperators, planned: Sequence[tuple[str, ...]]) -> lis
     for tried in (outer, singles):
         made = {frozenset(group.operators): group for group in [*_cut(known, tried), *found]}
         try:
-            return [made[frozenset(group.operators)] for group in ordered_groups(graph, made)]
+            return [made[frozenset(one)] for one in ordered([group.operators for group in made.values()])]
         except PlanError:
             continue
     raise PlanError(f"{graph.name}: an attention waits for itself")
