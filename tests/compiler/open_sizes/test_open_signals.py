@@ -72,11 +72,3 @@ def test_a_softmax_over_places_that_is_no_attention_is_refused(tmp_path: Path) -
     model = written(tmp_path, body + CAUSAL, three=np.array(3))
     with pytest.raises(InputError, match="CumSum .*only its product with values may"):
         built_images(model, RANGE)
-
-
-def test_a_cut_that_begins_at_the_end_is_refused(tmp_path: Path) -> None:
-    """The last places move with the size."""
-    body = FRONT + "\n  h = Identity (e)" + CAUSAL.replace("(d, zero, less", "(d, less, many")
-    model = written(tmp_path, body, many=np.array([99]))
-    with pytest.raises(InputError, match="frames"):
-        built_images(model, RANGE)
