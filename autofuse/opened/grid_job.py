@@ -30,7 +30,6 @@ from autofuse.compiler.open_sizes.tiles import (
 from autofuse.compiler.plan_ladder import FoundPlan
 from autofuse.compiler.report import HIT, RULE, TILE, CompileReport, GroupReport
 from autofuse.compiler.schedule_ladder import Found, Ladder
-from autofuse.device.target import Target
 from autofuse.errors import InputError, UncoveredError
 from autofuse.fusion.legality import ordered_groups
 from autofuse.graph.loading.given.buckets import form_of
@@ -51,7 +50,6 @@ from autofuse.graph.transform.open_sizes.images.grid_windows import Look, Slide
 from autofuse.graph.transform.open_sizes.images.places import with_places_apart
 from autofuse.graph.transform.open_sizes.images.reading import changed_grid, read_grid
 from autofuse.kernels.emission import Emission
-from autofuse.kernels.families.protocol import Schedule
 from autofuse.kernels.lowering.coverage import require_kernels
 from autofuse.kernels.lowering.layout import assign_layouts
 from autofuse.kernels.lowering.lower import Lowering
@@ -63,20 +61,11 @@ from autofuse.kernels.open_sizes.images.grid_tiles import (
     timed_splits,
 )
 from autofuse.kernels.open_sizes.images.open_grid import GridArgument, GridForm
-from autofuse.kernels.open_sizes.images.whole_grid import (
-    PLANE,
-    algorithm,
-    by_rows,
-    by_winograd,
-    has_borders,
-    is_within,
-    row_sample,
-    winograd_samples,
-    with_winograd,
-)
+from autofuse.kernels.open_sizes.images.whole_grid import PLANE, row_sample, winograd_samples, with_winograd
 from autofuse.kernels.open_sizes.open_rows import check_elements
 from autofuse.kernels.workload.free_reshape import is_free_reshape
-from autofuse.kernels.workload.workload import HALF, Workload, bind_workload
+from autofuse.kernels.workload.workload import HALF, bind_workload
+from autofuse.opened.whole_images import for_whole, is_whole, used
 from autofuse.values.arguments import Given, LibraryFormat
 from autofuse.values.signatures import private_key
 
@@ -276,40 +265,10 @@ def _built(known: GridOperators, group: GridGroup, layouts: Mapping[str, str], l
         both = zip(*(side.lengths for side in sides), strict=True)
         found = in_tiles((*images, *sides), ((1,) * len(images) + one for one in both))
         sampling = replace(form, splits=(*images, *sides), bounds=tuple(ranges), seen=shown, winograd=winograd)
-        if _is_whole([tile.bound.workload for tile in found.tiles.values()], sampling, ladder):
+        if is_whole([tile.bound.workload for tile in found.tiles.values()], sampling, ladder):
             return replace(found, form=sampling)
     splits = images + (tile_splits(bound.workload, ranges, beyond) if ranges else ())
     return in_tiles(splits, all_tiles(splits))
-
-
-def _is_whole(samples: Sequence[Workload], form: GridForm, ladder: Ladder) -> bool:
-    """Whether the rules compute all samples of a kernel by what goes over a whole image."""
-    first = samples[0]
-    if not _takes_whole(first, ladder.rule(first).schedule, form.winograd, ladder.target):
-        return False
-    if not form.winograd and not (is_within(form) if form.fill is None else has_borders(first, form)):
-        return False
-    return all(_guess_for_whole(one, form.winograd, ladder) for one in samples)
-
-
-def _takes_whole(workload: Workload, schedule: Schedule, winograd: bool, target: Target) -> bool:
-    """Whether a kernel under a schedule goes over a whole image: by Winograd's algorithm, or row by row."""
-    if winograd:
-        return bool(algorithm(schedule)) and by_winograd(workload, target)
-    return by_rows(workload, schedule)
-
-
-def _guess_for_whole(workload: Workload, winograd: bool, ladder: Ladder) -> dict[str, int | str] | None:
-    """The best guess of the rules that does; None where none does."""
-    guesses = ladder.guesses(workload)
-    return next((guess for guess in guesses if _takes_whole(workload, guess, winograd, ladder.target)), None)
-
-
-def _for_whole(workload: Workload, found: Found, winograd: bool, ladder: Ladder) -> Found:
-    """What was found for a sample, or the rules' guess, where that has no kernel of a whole image."""
-    if _takes_whole(workload, found.schedule, winograd, ladder.target):
-        return found
-    return Found(_guess_for_whole(workload, winograd, ladder) or found.schedule, RULE)
 
 
 def _range(opened: GridGraph, extent: Extent, slide: Slide) -> Range:
@@ -338,12 +297,12 @@ def _scheduled(context: Context, read: GridModel, ranged: RangedPlan, emission: 
     ladder = Ladder(context.database, context.environment, emission, chosen.limits, chosen.pinned)
     wanted = [tile.bound for group in planned.groups if group.group.in_tiles for tile in group.tiles.values()]
     found = ladder.find(wanted, context.policy.measured_only)
-    require_schedules(context.policy, wanted, found)
+    scheduled = [_with_schedules(group, found, ladder) for group in planned.groups]
+    require_schedules(context.policy, wanted, used(scheduled, found) if context.policy.measured_only else found)
 
     def with_kernel(group: BuiltGroup) -> BuiltGroup:
         return replace(group, kernel=built_kernel(planned.opened, group, emission, context.threads))
 
-    scheduled = [_with_schedules(group, found, ladder) for group in planned.groups]
     groups = [emitted(group, with_kernel, partial(_simplest, ladder=ladder)) for group in scheduled]
     return GridPart(planned.opened, tuple(groups), chosen.plan.key, chosen.tier, ranged.most), found
 
@@ -353,7 +312,7 @@ def _with_schedules(group: BuiltGroup, found: Mapping[str, Found], ladder: Ladde
     for lengths, tile in group.tiles.items():
         one = found.get(tile.bound.workload.key)
         if one is not None and group.form is not None and group.form.bounds:
-            one = _for_whole(tile.bound.workload, one, group.form.winograd, ladder)
+            one = for_whole(tile.bound.workload, one, group.form.winograd, ladder)
         if one is not None:
             tier = TILE if one.tier == HIT and group.form is not None else one.tier
             us = one.us if tier == TILE else None

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from autofuse import api
+from autofuse.compiler.context import Context
+from autofuse.compiler.open_sizes.plans import find_open_plans
+from autofuse.database.database import open_database
+from autofuse.database.records import Candidate, CandidateOutcome
+from autofuse.environment.environment import environment_of
+from autofuse.errors import StrictMissError
+from autofuse.graph.loading.given.sizes import OpenSize
+from autofuse.kernels.families.contraction.family import CONTRACTION
 from autofuse.kernels.open_sizes.images.grid_tiles import Range, widths
 from autofuse.kernels.open_sizes.images.whole_grid import algorithm, sample_for, winograd_samples
 from autofuse.kernels.schedule.covers import cheapest
+from autofuse.kernels.workload.workload import Workload
+from autofuse.opened.grid_job import form_of_images, grid_plan, read_images
 from tests.compiler.open_sizes.images import built_images, check_images
 from tests.compiler.open_sizes.models import weight, write
 
@@ -24,6 +36,10 @@ block (float[N, 16, height, width] x) => (float[N, 32, height, width] y) {
 }"""
 WEIGHTS = {"w1": weight(16, 16, 3, 3), "b16": weight(16), "w2": weight(32, 16, 3, 3)}
 """Two convolutions in blocks of channels, the first with a sum of the image behind it."""
+ONE = """
+one (float[1, 16, height, width] x) => (float[1, 16, height, width] y) {
+  y = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (x, w1)
+}"""
 BORDERS = """
 borders (float[1, 16, height, width] x) => (float[1, 16, h, w] y, float[1, 16, k, l] z) {
   y = Conv <kernel_shape = [3, 3], pads = [0, 2, 1, 0]> (x, w1)
@@ -83,3 +99,35 @@ def test_widths_of_sums_waste_little(pixels: int) -> None:
         taken = cheapest(tiles, {one: one + 0.5 for one in found})
         assert tiles <= sum(taken) <= tiles + max(found[-1] - 1, 0)
     assert np.all(np.diff(found) < 0)
+
+
+def measured(base: str, samples: Sequence[Workload], algorithm: str, us: float) -> None:
+    """The same time of every sample, by such an algorithm."""
+    times = {"median_us": us, "ci_lo_us": us, "ci_hi_us": us}
+    with open_database(base) as database:
+        environment = environment_of(database, "local", 1, measuring=False)
+        for one in samples:
+            schedule = {CONTRACTION.full("algorithm"): algorithm}
+            code = environment.codes.now(one, schedule)
+            candidate = Candidate(one.key, one.text, one.label, json.dumps(schedule), code)
+            outcome = CandidateOutcome(state="ok", trusted=True, candidate=candidate, **times)
+            database.record_candidate(environment.setting, outcome)
+
+
+def test_a_strict_compile_refuses_a_measured_schedule_that_no_kernel_of_whole_images_has(tmp_path: Path) -> None:
+    """The rules' guess stands in its place, which was not measured."""
+    model = write(tmp_path / "one.onnx", ONE, {"w1": WEIGHTS["w1"]})
+    database, ranges = str(tmp_path / "known.db"), {"height": (16, 48), "width": (16, 48)}
+    strict = {"plan": "none", "strict": True, "dry_run": True}
+    compiled = partial(api.compile, model, database=database, threads=1, sizes=ranges, **strict)
+    with Context(database=database, threads=1) as context:
+        read = read_images(model, {}, [OpenSize(name, *ends) for name, ends in ranges.items()])
+        (ranged,) = find_open_plans(context, form_of_images(context, read), "none")
+        (group,) = grid_plan(context, read, ranged.found).groups
+        assert group.form is not None and group.form.winograd
+        samples = [tile.bound.workload for tile in group.tiles.values()]
+    measured(database, samples, "winograd2", 20.0)
+    assert {one.tier for one in compiled().groups} == {"hit (tile)"}
+    measured(database, samples, "direct", 10.0)
+    with pytest.raises(StrictMissError, match="no measured schedule"):
+        compiled()
