@@ -37,6 +37,10 @@ def made(text: str, x: Any, opset: int = 17, **constants: Any) -> Small:
     return Small(parsed(text), inputs, ["y"], {name: np.asarray(array) for name, array in constants.items()}, opset)
 
 
+SCATTERED = made(
+    """y = ScatterND <reduction="add"> (d, i, u)""",
+    {"d": real(7, 40), "i": np.arange(9, dtype="int64")[:, None] % 7, "u": real(9, 40)}, opset=18,
+)  # fmt: skip
 IMAGE, WEIGHTS = real(1, 16, 14, 14), real(32, 16, 3, 3)
 SQUARE = made("c = Conv <pads=[1, 1, 1, 1]> (x, w, b); y = Relu (c)", IMAGE, w=WEIGHTS, b=real(32))
 DEEP = made("y = Conv <pads=[1, 1, 1, 1]> (x, w)", real(1, 64, 7, 7), w=real(32, 64, 3, 3))
@@ -240,6 +244,7 @@ SAMPLES: Mapping[str, Sample] = {
         HALF_MAP, {"bfloat16.vectors": 2, "bfloat16.pixels": 4, "bfloat16.rows_per_task": 2}
     ),
     "rounding to bfloat16": Sample(ROUNDING),
+    "sums of scattered rows": Sample(SCATTERED),
     "integer convolution, one by one": Sample(QUANTIZED_MAP, {"integer.algorithm": "single", "integer.pixels": 4}),
 }
 

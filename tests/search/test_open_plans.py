@@ -200,7 +200,7 @@ def test_a_form_asks_whether_sizes_may_stay_open(model: Path) -> None:
         raise InputError("it mixes rows")
 
     graph = load(model, {"x": (4, 24)})
-    form = OpenForm(graph, "sha", (OpenSize("batch", 1, 5),), refuse)
+    form = OpenForm(graph, "sha", (OpenSize("batch", 1, 5),), refuse, lambda _: (0,))
     found = FoundPlan(none_plan(graph), "hit", "")
     assert not form.fits(found)
     assert replace(form, check=id).fits(found)

@@ -21,6 +21,8 @@ define linkonce_odr i32 @{_HIDDEN}(i32 %known) alwaysinline nounwind {{
 """
 MANY_NAMES = 9
 """Names in the body of a loop from which on its count is hidden: two functions one after the other have 11 at most."""
+CLAMPS = 3
+"""Numbers that are bounded from below there, from which on it is: each function bounds what it is of."""
 FLUSHES = 1
 """The version of what is done here: machine code of another one is not this one's."""
 _FLUSH, _RESTORE = "autofuse_flush", "autofuse_restore"
@@ -145,13 +147,11 @@ def _is_searched(loop: Any) -> bool:
     known = isinstance(loop.extent, tirx.IntImm) and loop.extent.value % 8 == 0
     if not known or loop.kind not in (tirx.ForKind.SERIAL, tirx.ForKind.UNROLLED):
         return False
-    names: list[Any] = []
+    names, clamps = list[Any](), list[Any]()
 
-    def seen(part: Any) -> Any:
-        if isinstance(part, tirx.For):
-            return None if part.kind == tirx.ForKind.VECTORIZED else VisitInterrupt()
-        names.append(part)
-        return None
+    def vectors(inner: Any) -> Any:
+        return None if inner.kind == tirx.ForKind.VECTORIZED else VisitInterrupt()
 
-    inner = structural_walk(loop.body, ((tirx.For, tirx.Bind), seen))
-    return inner is None and len(names) >= MANY_NAMES
+    visitors = [(tirx.For, vectors), (tirx.Bind, names.append), (tirx.Max, clamps.append)]
+    inner = structural_walk(loop.body, visitors)
+    return inner is None and len(names) >= MANY_NAMES and len(clamps) >= CLAMPS

@@ -164,12 +164,15 @@ class _Iteration:
         return found
 
     def _is_whole(self, division: Any) -> bool:
-        """Whether a number of iterations is divided by more than there are, so that the remainder is the number."""
+        """Whether a number of iterations is divided by as many as there are, or more: the remainder is the number."""
         from tvm import tirx
+        from tvm_ffi import structural_equal
 
-        known = isinstance(division.b, tirx.IntImm) and isinstance(self.loop.extent, tirx.IntImm)
-        few = known and self.loop.extent.value <= division.b.value
-        return bool(few and isinstance(division, tirx.FloorMod) and division.a.same_as(self.loop.loop_var))
+        if not (isinstance(division, tirx.FloorMod) and division.a.same_as(self.loop.loop_var)):
+            return False
+        if isinstance(division.b, tirx.IntImm) and isinstance(self.loop.extent, tirx.IntImm):
+            return bool(self.loop.extent.value <= division.b.value)
+        return bool(structural_equal(division.b, self.loop.extent, map_free_vars=False))
 
     def _told_by_parts(self, value: Any) -> frozenset[str]:
         from tvm import tirx
