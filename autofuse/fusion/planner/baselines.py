@@ -22,6 +22,7 @@ from autofuse.graph.model import Graph
 from autofuse.graph.transform.fold import fold_sites
 from autofuse.rewrite.rule import Kind, Match
 from autofuse.rewrite.rules.algebra import product_with_repeated
+from autofuse.rewrite.rules.transposed import transposed_convolution_by_places
 
 PRODUCTS = frozenset({"MatMul", "Gemm"})
 
@@ -74,7 +75,8 @@ def planner_of_rows(
     have so many bytes: each writes its rows where they belong, and reads its weights once for all of them, while a
     Split behind one product of all would be computed some rows at a time, and so would that product. Heads that share
     keys stay heads, of which the kernel of an open attention takes one at a time. A norm along an open axis stays the
-    steps that it is written as: its means have kernels, and one operator for all of it has none."""
+    steps that it is written as: its means have kernels, and one operator for all of it has none. So does a transposed
+    convolution, whose places between two elements would be an axis beside the open one."""
     planner = RewritingPlanner(graph, space)
     merged = (one for one in planner.matches if one.rule.kind == Kind.MERGE and one.rule.roots <= PRODUCTS)
     apart = {decision_name(one): KEEP for one in merged if _weight_bytes(one) >= least_bytes}
@@ -82,22 +84,25 @@ def planner_of_rows(
     planner = RewritingPlanner(graph, space, apart) if apart else planner
     # What is left of one norm may be read as another.
     while open_axes is not None:
-        norms = {decision_name(one) for one in planner.met if _norms_along(one, graph, open_axes)}
-        if norms <= apart.keys():
+        mixing = {decision_name(one) for one in planner.met if _is_along(one, graph, open_axes)}
+        if mixing <= apart.keys():
             break
-        apart |= dict.fromkeys(norms, KEEP)
+        apart |= dict.fromkeys(mixing, KEEP)
         planner = RewritingPlanner(graph, space, apart)
     return planner
 
 
-def _norms_along(found: Match, graph: Graph, open_axes: OpenAxes) -> bool:
-    """Whether a rewrite makes a norm of what stands along an open axis."""
+def _is_along(found: Match, graph: Graph, open_axes: OpenAxes) -> bool:
+    """Whether a rewrite makes a norm of what stands along an open axis, or axes of places beside one."""
     for operator in found.change.added:
-        if operator.op_type in _NORMS and operator.inputs[0] in graph.tensors:
-            rank, first = len(graph.tensors[operator.inputs[0]].shape), operator.attributes.get("axis", -1)
-            assert isinstance(first, int)
-            if any(axis >= first % rank for axis in open_axes(operator.inputs[0])):
-                return True
+        x = operator.inputs[0] if operator.inputs else ""
+        if x not in graph.tensors or not (operator.op_type in _NORMS or found.rule is transposed_convolution_by_places):
+            continue
+        rank, first = len(graph.tensors[x].shape), operator.attributes.get("axis", -1)
+        assert isinstance(first, int)
+        from_axis = first % rank if operator.op_type in _NORMS else 2
+        if any(axis >= from_axis for axis in open_axes(x)):
+            return True
     return False
 
 

@@ -39,7 +39,7 @@ BODIES = {
     "of each channel": CONV + "n = InstanceNormalization (a, s, b)\ny = Add (n, x)",
     "of each channel, without a scale": CONV + "n = InstanceNormalization (a, ones, zeros)\ny = Add (n, x)",
     "of each channel, in steps": CONV
-    + "m = ReduceMean (a, places)\nd = Sub (a, m)\ns = Mul (d, d)\nv = ReduceMean (s, places)\ne = Add (v, least)\n"
+    + "m = ReduceMean (a, places)\nd = Sub (a, m)\nf = Mul (d, d)\nv = ReduceMean (f, places)\ne = Add (v, least)\n"
     + "r = Sqrt (e)\ny = Div (d, r)",
     "of eight groups": CONV + GROUPED.format(form="all", scale="s8, b8"),
     "of one group": CONV + GROUPED.format(form="one", scale="s1, b1"),
