@@ -7,9 +7,11 @@ import pytest
 
 from autofuse.device.target import Target
 from autofuse.fusion.plan import FusionPlan, Group
+from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.submodel import to_model
 from autofuse.graph.transform.filled import filled
 from autofuse.kernels.lowering.lower import Lowering
+from autofuse.measure.checking.reference import capture
 
 RNG = np.random.default_rng(5)
 TEXT = "f (float[1, 16, 6, 6] x) => (float[{}] y) {{ {} }}"
@@ -69,10 +71,9 @@ def test_what_nobody_sees_is_filled_and_results_stay(run, graph_of, name):
     whole = TEXT.format(shape, text)
     graph = graph_of(whole, weights=constants(text))
     wide = filled(graph, 8)
-    assert {
-        key for key, tensor in wide.tensors.items() if tensor.shape != graph.tensors.get(key, tensor).shape
-    } == wider
-    assert all(wide.tensors[key].shape[1] == 56 for key in wider)
+    fresh = wide.tensors.keys() - graph.tensors.keys() - wide.constants.keys()
+    assert fresh == {f"{key}/filled" for key in wider}
+    assert all(wide.tensors[key].shape[1] == 56 for key in fresh)
     x = RNG.standard_normal((1, 16, 6, 6)).astype(np.float32)
     (expected,), (got,) = run(to_model(graph), {"x": x}), run(to_model(wide), {"x": x})
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
@@ -88,7 +89,23 @@ def test_only_what_pays_is_filled(graph_of, channels, depthwise, width):
     shapes = {"into": (channels, 16, 1, 1), "out": (8, channels, 1, 1)}
     shapes |= {"window": (channels, 1, 1, 1)} if depthwise else {}
     wide = filled(graph_of(text, weights=weights(**shapes)), 8)
-    assert wide.tensors["a"].shape[1] == wide.tensors["b"].shape[1] == width
+    made = [operator.outputs[0] for operator in wide.operators[:2]]
+    assert [wide.tensors[name].shape[1] for name in made] == [width, width]
+
+
+def test_what_a_kernel_of_filled_maps_is_checked_with_is_filled(graph_of, tmp_path):
+    """The reference has the maps of the model: those of the filled graph are computed from them."""
+    _, text, _ = CASES["a depthwise convolution between two others"]
+    graph = graph_of(TEXT.format("1, 8, 6, 6", text), weights=constants(text))
+    plan = FusionPlan(groups=tuple(Group((operator.name,)) for operator in graph.operators))
+    lowered = Lowering(graph, Target("any", 16, 32, 1, 32768, 1 << 20)).lower(plan)
+    store = capture(graph, generate_inputs(graph, 0), tmp_path, ["a", "b", "c"])
+    for bound in lowered.kernels:
+        store.complete(lowered.graph, (*bound.inputs, *bound.outputs))
+        load, case = bound.workload, store.case(bound)
+        for kind, paths in (("input", case.inputs), ("output", case.outputs)):
+            wanted = [load.values[index].shape for index in load.of_kind(kind)]
+            assert [np.load(path).shape for path in paths] == wanted
 
 
 @pytest.mark.parametrize(("lanes", "layout"), [(4, "c4"), (8, "c8"), (16, "c8")])

@@ -56,7 +56,7 @@ def filled(graph: Graph, step: int) -> Graph:
     """The graph with maps of a multiple of `step` channels wherever that pays and changes no bit of any result.
 
     Maps widen that lie in no block of 4, or in smaller ones than `step` with a window on each channel among them.
-    Names of operators and of maps stay; widened weights get new ones.
+    Names of operators stay; widened maps and weights get new ones, as tensors that the model does not have.
     """
     maps = _maps(graph)
     fixed = {maps.find(name) for name in maps.fixed}
@@ -152,10 +152,18 @@ class _Widening:
 
     def graph(self) -> Graph:
         """The widened graph."""
-        for name, width in self.wanted.items():
+        wide = {name: unused(f"{name}/filled", self.tensors) for name in self.wanted}
+        for name, fresh in wide.items():
             head, _, *rest = self.tensors[name].shape
-            self.tensors[name] = replace(self.tensors[name], shape=(head, width, *rest))
-        operators = tuple(self.operator(operator) for operator in self.old.operators)
+            self.tensors[fresh] = replace(self.tensors[name], name=fresh, shape=(head, self.wanted[name], *rest))
+
+        def renamed(operator: Operator) -> Operator:
+            inputs, outputs = (
+                [wide.get(name, name) for name in names] for names in (operator.inputs, operator.outputs)
+            )
+            return replace(operator, inputs=tuple(inputs), outputs=tuple(outputs))
+
+        operators = tuple(renamed(self.operator(operator)) for operator in self.old.operators)
         return pruned(self.old, operators, self.tensors, self.constants)
 
     def operator(self, operator: Operator) -> Operator:
