@@ -21,7 +21,7 @@ def is_whole(samples: Sequence[Workload], form: GridForm, ladder: Ladder) -> boo
         return False
     if not form.winograd and not (is_within(form) if form.fill is None else has_borders(first, form)):
         return False
-    return all(_guessfor_whole(one, form.winograd, ladder) for one in samples)
+    return all(_guess_for_whole(one, form.winograd, ladder) for one in samples)
 
 
 def _takes_whole(workload: Workload, schedule: Schedule, winograd: bool, target: Target) -> bool:
@@ -31,7 +31,7 @@ def _takes_whole(workload: Workload, schedule: Schedule, winograd: bool, target:
     return by_rows(workload, schedule)
 
 
-def _guessfor_whole(workload: Workload, winograd: bool, ladder: Ladder) -> dict[str, int | str] | None:
+def _guess_for_whole(workload: Workload, winograd: bool, ladder: Ladder) -> dict[str, int | str] | None:
     """The best guess of the rules that does; None where none does."""
     guesses = ladder.guesses(workload)
     return next((guess for guess in guesses if _takes_whole(workload, guess, winograd, ladder.target)), None)
@@ -41,7 +41,7 @@ def for_whole(workload: Workload, found: Found, winograd: bool, ladder: Ladder) 
     """What was found for a sample, or the rules' guess, where that has no kernel of a whole image."""
     if _takes_whole(workload, found.schedule, winograd, ladder.target):
         return found
-    return Found(_guessfor_whole(workload, winograd, ladder) or found.schedule, RULE)
+    return Found(_guess_for_whole(workload, winograd, ladder) or found.schedule, RULE)
 
 
 def used(groups: Iterable[BuiltGroup], found: Mapping[str, Found]) -> dict[str, Found]:

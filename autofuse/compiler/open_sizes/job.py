@@ -134,7 +134,7 @@ class OpenPlan:
         own = () if self.repeats is None else self.repeats.own
         if not any(name in own for name in bound.inputs):
             return size, 1
-        rows = [index for index, name in arguments(bound) if name in self.opened.axes]
+        rows = [index for index, name in bound.arguments if name in self.opened.axes]
         together = group.picked is None and joined(bound, rows, self.repeats)
         return (size * sequences, 1) if together else (size, sequences)
 
@@ -216,7 +216,7 @@ def _bounds(
     found: list[Bound] = []
     for group in groups:
         bound = bind_workload(opened.graph, group.operators, layouts)
-        rows = {index: opened.axes[name] for index, name in arguments(bound) if name in opened.axes}
+        rows = {index: opened.axes[name] for index, name in bound.arguments if name in opened.axes}
         if rows and not size.low and not group.of_cache:
             operator = opened.graph.by_name[group.operators[0]]
             raise refused(opened.symbol, operator, f"only a cache may be empty, so let {size.name} start at 1")
@@ -240,7 +240,7 @@ def _bounds(
 def joined(bound: BoundWorkload, rows: Collection[int], repeats: Repeats | None) -> bool:
     """Whether the kernel of a group computes the rows of several sequences as those of one."""
     own = () if repeats is None else repeats.own
-    return are_joined(rows, [index for index, name in arguments(bound) if name in own])
+    return are_joined(rows, [index for index, name in bound.arguments if name in own])
 
 
 def _layouts(opened: OpenGraph, groups: Sequence[Grouped], lowered: Lowered) -> dict[str, str]:
@@ -248,7 +248,7 @@ def _layouts(opened: OpenGraph, groups: Sequence[Grouped], lowered: Lowered) -> 
     reads or makes one that is not: it may know no other layout."""
     found: dict[str, str] = {}
     for bound in lowered.groups:
-        for index, name in arguments(bound):
+        for index, name in bound.arguments:
             found[name] = bound.workload.values[index].layout
     whole = [opened.graph.by_name[name] for group in groups if not group.in_tiles for name in group.operators]
     touched = {name for operator in whole for name in (*operator.inputs, *operator.outputs)}
@@ -258,13 +258,6 @@ def _layouts(opened: OpenGraph, groups: Sequence[Grouped], lowered: Lowered) -> 
         raise refused(opened.symbol, operator, f"its kernel of all rows at once does not know bfloat16 ({given!r})")
     halves = dict.fromkeys(opened.graph.halves, HALF)
     return halves if any(found.get(name, PLAIN) != PLAIN for name in touched) else found
-
-
-def arguments(bound: BoundWorkload) -> list[tuple[int, str]]:
-    """The inputs and outputs of a workload, by their index, and their names in the graph."""
-    workload = bound.workload
-    inputs = zip(workload.of_kind("input"), bound.inputs, strict=True)
-    return [*inputs, *zip(workload.of_kind("output"), bound.outputs, strict=True)]
 
 
 def _check_picked(opened: OpenGraph, size: OpenSize, group: Grouped) -> None:

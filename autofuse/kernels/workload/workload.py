@@ -151,6 +151,12 @@ class BoundWorkload:
     constants: tuple[str, ...]
     outputs: tuple[str, ...]
 
+    @property
+    def arguments(self) -> list[tuple[int, str]]:
+        """The inputs and outputs of the workload, by their index, and their names in the graph."""
+        indices = (*self.workload.of_kind("input"), *self.workload.of_kind("output"))
+        return [*zip(indices, (*self.inputs, *self.outputs), strict=True)]
+
 
 def bind_workload(
     graph: Graph, operators: Sequence[str], layouts: Mapping[str, str], float16: bool = False

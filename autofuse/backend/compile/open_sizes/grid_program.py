@@ -35,7 +35,7 @@ from autofuse.kernels.open_sizes.images.open_grid import GridForm, GridTile, Len
 from autofuse.kernels.open_sizes.images.whole_grid import whole_kernel
 from autofuse.kernels.open_sizes.open_attention import attention_kernel
 from autofuse.kernels.workload.free_reshape import is_free_reshape
-from autofuse.kernels.workload.workload import BoundWorkload, Workload
+from autofuse.kernels.workload.workload import BoundWorkload
 
 
 @dataclass(frozen=True)
@@ -108,14 +108,13 @@ def built_kernel(opened: GridGraph, group: BuiltGroup, emission: Emission, threa
         assert group.form is not None
         return grid_reduction_kernel(group.bound.workload, group.form, emission.target)
     if group.group.attention is not None:
-        workload = group.tiles[()].bound.workload
-        names = zip(_arguments(workload), (*group.bound.inputs, *group.bound.outputs), strict=True)
+        bound = group.tiles[()].bound
         rows = {
             index: OpenAxis(next(iter(opened.axes[name])))
-            for index, name in names
+            for index, name in bound.arguments
             if opened.has(name) and not (name in opened.parts and not lies_in_rows(opened, name))
         }
-        return attention_kernel(workload, group.group.attention, rows, emission.target)
+        return attention_kernel(bound.workload, group.group.attention, rows, emission.target)
     if group.group.resizes:
         assert group.form is not None
         resizing = resizing_of(opened, opened.graph.by_name[group.group.operators[0]])
@@ -128,11 +127,6 @@ def built_kernel(opened: GridGraph, group: BuiltGroup, emission: Emission, threa
     tiles = {lengths: GridTile(tile.bound.workload, tile.schedule) for lengths, tile in group.tiles.items()}
     make = whole_kernel if group.form.bounds else grid_kernel
     return make(group.form, tiles, emission.target, threads)
-
-
-def _arguments(workload: Workload) -> tuple[int, ...]:
-    """The inputs and outputs of a workload, by their index."""
-    return (*workload.of_kind("input"), *workload.of_kind("output"))
 
 
 def _row(symbol: str, group: BuiltGroup) -> KernelRow:

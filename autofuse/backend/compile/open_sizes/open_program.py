@@ -177,8 +177,7 @@ def group_kernel(
     bound = group.bound
     if is_free_reshape(bound.workload):
         return None
-    indices = (*bound.workload.of_kind("input"), *bound.workload.of_kind("output"))
-    names = list(zip(indices, (*bound.inputs, *bound.outputs), strict=True))
+    names = bound.arguments
     repeated = {index for index, name in names if name in own}
     if not group.tiles[0].rows and not repeated:
         return emission.kernel(bound.workload, group.tiles[0].schedule)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
+
+from onnx import GraphProto, NodeProto
 
 from autofuse.errors import InputError
 from autofuse.graph.loading.files import read_model
@@ -78,18 +80,7 @@ MIXING = frozenset(("Attention", "Gemm", "MatMul", "Softmax"))
 def of_images(path: Path, names: Sequence[str]) -> bool:
     """Whether one of these open sizes of a model is a size of images: an input that has it behind its batch and its
     channels is read by a window."""
-    graph = read_model(path).graph
-    reached = {
-        value.name
-        for value in graph.input
-        if any(dim.dim_param in names for dim in value.type.tensor_type.shape.dim[2:])
-    }
-    for node in graph.node:
-        if node.op_type not in MIXING and not reached.isdisjoint(node.input):
-            if node.op_type in WINDOWS:
-                return True
-            reached.update(node.output)
-    return False
+    return any(node.op_type in WINDOWS for node in _reached(read_model(path).graph, names, 2, MIXING))
 
 
 def has_windows_behind(path: Path, names: Sequence[str]) -> bool:
@@ -97,18 +88,27 @@ def has_windows_behind(path: Path, names: Sequence[str]) -> bool:
     by a window of more than one place."""
     graph = read_model(path).graph
     sized = {tensor.name: tuple(tensor.dims[2:]) for tensor in graph.initializer}
+    for node in _reached(graph, names, 1):
+        weights = sized.get(node.input[1], (2,)) if len(node.input) > 1 else (2,)
+        if node.op_type in WINDOWS and max(weights, default=1) > 1:
+            return True
+    return False
+
+
+def _reached(
+    graph: GraphProto, names: Sequence[str], axis: int, ends: Collection[str] = frozenset()
+) -> Iterator[NodeProto]:
+    """The operators that read an input with one of these open sizes in this axis or a later one, or what they make of
+    it, up to those of the kinds at which it `ends`."""
     reached = {
         value.name
         for value in graph.input
-        if any(dim.dim_param in names for dim in value.type.tensor_type.shape.dim[1:])
+        if any(dim.dim_param in names for dim in value.type.tensor_type.shape.dim[axis:])
     }
     for node in graph.node:
-        if not reached.isdisjoint(node.input):
-            weights = sized.get(node.input[1], (2,)) if len(node.input) > 1 else (2,)
-            if node.op_type in WINDOWS and max(weights, default=1) > 1:
-                return True
+        if node.op_type not in ends and not reached.isdisjoint(node.input):
+            yield node
             reached.update(node.output)
-    return False
 
 
 def form_at(model: Path, sizes: Sequence[OpenSize], count: int, given: Given) -> dict[str, tuple[int, ...] | Constant]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import gcd, prod
@@ -78,16 +78,24 @@ class Split:
 
     def emitted(self, extent: Expr) -> list[Expr]:
         """`counts` of an extent that is known when the kernel runs."""
-        longest = self.lengths[0]
-        rest = builder.bind(extent % longest)
-        few, many = ([self.counts(more + whole) for more in range(longest)] for whole in (0, longest))
-        found = []
-        for number in range(len(self.lengths)):
-            short = stepped([counts[number] for counts in few], rest)
-            long = stepped([counts[number] - (number == 0) for counts in many], rest)
-            more = extent // longest if number == 0 else 0
-            found.append(builder.bind(tirx.Select(extent < longest, short, long + more)))
-        return found
+        return counted(self.counts, self.lengths, extent)
+
+
+def counted(counts: Callable[[int], Sequence[int]], lengths: Sequence[int], extent: Expr) -> list[Expr]:
+    """How many tiles of each length, the longest first, compute an extent that is known when the kernel runs.
+
+    `counts`: the same of a known extent, where a whole longest tile more adds one of these alone.
+    """
+    longest = lengths[0]
+    rest = builder.bind(extent % longest)
+    few, many = ([counts(more + whole) for more in range(longest)] for whole in (0, longest))
+    found = []
+    for number in range(len(lengths)):
+        short = stepped([one[number] for one in few], rest)
+        long = stepped([one[number] - (number == 0) for one in many], rest)
+        more = extent // longest if number == 0 else 0
+        found.append(builder.bind(tirx.Select(extent < longest, short, long + more)))
+    return found
 
 
 def widths(pixels: int, most: int) -> Sequence[int]:

@@ -17,8 +17,8 @@ from autofuse.kernels.families.contraction.form import Convolution
 from autofuse.kernels.families.contraction.winograd import Knobs, Side, WinogradEmitter, spaced
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
-from autofuse.kernels.open_sizes.images.grid_tiles import widths
-from autofuse.kernels.schedule.covers import cheapest, stepped
+from autofuse.kernels.open_sizes.images.grid_tiles import counted, widths
+from autofuse.kernels.schedule.covers import cheapest
 from autofuse.kernels.tir.emit import Expr
 
 STARTING = 0.5
@@ -98,15 +98,11 @@ class ImageWinograd(WinogradEmitter):
 
     def emitted(self, count: Expr) -> list[Expr]:
         """How many of each width that are, of a number of tiles that is known when the kernel runs."""
-        widest = self.widths[0]
-        rest, whole = builder.bind(count % widest), count // widest - 1
-        few, many = ([self.taken(more + first) for more in range(widest)] for first in (0, widest))
-        found = []
-        for width in self.widths:
-            short, long = (stepped([taken.count(width) for taken in table], rest) for table in (few, many))
-            long = long + whole if width == widest else long
-            found.append(builder.bind(tirx.Select(count < widest, short, long)))
-        return found
+
+        def counts(tiles: int) -> list[int]:
+            return list(map(self.taken(tiles).count, self.widths))
+
+        return counted(counts, self.widths, count)
 
     def tile_at(self, chunk: Expr, p: Expr) -> tuple[Expr, Expr, Expr]:
         """See WinogradEmitter."""
