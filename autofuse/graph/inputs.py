@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from autofuse.graph.mapping import names
 from autofuse.graph.model import Graph, Operator, Tensor
-from autofuse.graph.own.recurrence import LENGTHS
+from autofuse.graph.own.recurrence import LENGTHS, is_batch_first
 from autofuse.graph.own.rounding import rounded
 
 MASK_DENSITY = 0.9
@@ -110,7 +110,8 @@ def _index_operands(graph: Graph, operator: Operator) -> list[tuple[str, Range]]
             assert isinstance(axis, int)
             return [(operator.inputs[1], Range(0, graph.tensors[operator.inputs[0]].shape[axis] - 1))]
         case "LSTMRecurrence" | "GRURecurrence" | "RNNRecurrence" if operator.inputs[LENGTHS:]:
-            return [(operator.inputs[LENGTHS], Range(1, graph.tensors[operator.inputs[0]].shape[0]))]
+            steps = graph.tensors[operator.inputs[0]].shape[int(is_batch_first(operator))]
+            return [(operator.inputs[LENGTHS], Range(1, steps))]
         case "GatherND" | "ScatterND":
             batch = operator.attributes.get("batch_dims", 0)
             assert isinstance(batch, int)

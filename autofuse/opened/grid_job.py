@@ -182,7 +182,7 @@ def grid_plan(context: Context, read: GridModel, chosen: FoundPlan) -> GridPlan:
     _check_kernels(known)
     groups = grid_groups(known, [group.operators for group in checked.plan.groups], partial(_ordered, opened.graph))
     order = [group.operators for group in groups]
-    in_layouts = {number: group.attention is None for number, group in enumerate(groups)}
+    in_layouts = {number: group.attention is None and not group.recurs for number, group in enumerate(groups)}
     layouts = _whole(assign_layouts(opened.graph, order, in_layouts, target))
     ladder = Ladder(context.database, context.environment, Emission(target), chosen.limits)
     return GridPlan(opened, checked, tuple(_built(known, group, layouts, ladder) for group in groups))
@@ -231,7 +231,7 @@ def _built(known: GridOperators, group: GridGroup, layouts: Mapping[str, str], l
         )
         for kind, names in (("input", bound.inputs), ("output", bound.outputs))
     )
-    if group.attention is not None:
+    if group.attention is not None or group.recurs:
         largest = bind_workload(opened.at(opened.high), group.operators, layouts)
         whole = replace(whole, bound=largest)
     if not group.in_tiles:
@@ -297,6 +297,7 @@ def _scheduled(context: Context, read: GridModel, ranged: RangedPlan, emission: 
     ladder = Ladder(context.database, context.environment, emission, chosen.limits, chosen.pinned)
     wanted = [tile.bound for group in planned.groups if group.group.in_tiles for tile in group.tiles.values()]
     found = ladder.find(wanted, context.policy.measured_only)
+    found |= ladder.find([group.tiles[()].bound for group in planned.groups if group.group.recurs], False)
     scheduled = [_with_schedules(group, found, ladder) for group in planned.groups]
     require_schedules(context.policy, wanted, used(scheduled, found) if context.policy.measured_only else found)
 

@@ -7,8 +7,9 @@ import pytest
 
 from autofuse.errors import InputError
 from autofuse.graph.transform.open_sizes.attention import attentions, with_own_operators
+from autofuse.graph.transform.open_sizes.group_kinds import Picked
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis, OpenGraph, open_graph, with_parts_given
-from autofuse.graph.transform.open_sizes.rows import Picked, check_rows, picked_rows
+from autofuse.graph.transform.open_sizes.rows import check_rows, picked_rows
 from tests.graph.test_open_sizes import graph_at
 
 SIGNATURE = "float[1, n, 8] x) => (float[1, n, 8] y"

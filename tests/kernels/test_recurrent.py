@@ -307,6 +307,17 @@ def test_a_recurrent_operator_of_float64_stays_as_it_is() -> None:
     assert operator.op_type == "RNN" and operator.op_type not in RECURRENCES
 
 
+@pytest.mark.parametrize("left", [("h",), ("h", "c"), ("c",)])
+def test_states_of_zeros_are_left_out(left: tuple[str, ...]) -> None:
+    small = full("LSTM").small()
+    zeros = {name: np.zeros_like(small.inputs[name]) for name in left}
+    given = {name: array for name, array in small.inputs.items() if name not in left}
+    graph = from_model(replace(small, inputs=given, constants=small.constants | zeros).model(), "zeros")
+    (operator,) = (one for one in graph.operators if one.op_type in RECURRENCES)
+    assert [name for name, place in (("h", 4), ("c", 5)) if not operator.inputs[place]] == list(left)
+    assert operator.inputs[6] == "p"
+
+
 def test_generated_lengths_are_those_of_sequences() -> None:
     graph = from_model(full("LSTM", batch=40).small().model(), "lengths")
     lengths = generate_inputs(graph, 3)["lengths"]

@@ -1,8 +1,8 @@
 """The groups of a program with an open size: those of a plan, where no attention cuts them.
 
 All operators of an attention are one group, and so are the two of a shift; one that picks rows by their number, reduces
-over all of them, sums them up, or appends some to a cache, is a group by itself. What a plan has beside them in a
-group stays together where it hangs together, and is taken apart where it cannot.
+over all of them, sums them up, recurs over them, or appends some to a cache, is a group by itself. What a plan has
+beside them in a group stays together where it hangs together, and is taken apart where it cannot.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from autofuse.fusion.legality import ordered_groups
 from autofuse.fusion.planner.baselines import PRODUCTS
 from autofuse.graph.model import Graph
 from autofuse.graph.transform.open_sizes.attention import appends, attentions
+from autofuse.graph.transform.open_sizes.group_kinds import GroupKind
 from autofuse.graph.transform.open_sizes.open_graph import OpenGraph
-from autofuse.graph.transform.open_sizes.rows import GroupKind, picked_rows, reduces_rows, sums_rows
+from autofuse.graph.transform.open_sizes.recurrences import recurs
+from autofuse.graph.transform.open_sizes.rows import picked_rows, reduces_rows, sums_rows
 from autofuse.graph.transform.open_sizes.shifts import shifts
 
 Operators = tuple[str, ...]
@@ -105,6 +107,8 @@ def _apart(opened: OpenGraph) -> list[Grouped]:
             found.append(Grouped((operator.name,), reduces=True))
         elif sums_rows(opened, operator):
             found.append(Grouped((operator.name,), sums=True))
+        elif recurs(opened, operator):
+            found.append(Grouped((operator.name,), recurs=True))
         elif appends(opened, operator):
             found.append(Grouped((operator.name,), appends=True))
     return found

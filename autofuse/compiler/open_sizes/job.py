@@ -144,6 +144,11 @@ class OpenPlan:
         return [tile for group, _, tiles in self.groups if group.in_tiles for tile in tiles]
 
     @property
+    def recurrences(self) -> list[BoundWorkload]:
+        """The workloads of recurrences over all rows at the largest size, whose schedules are those of any number."""
+        return [bound for group, _, tiles in self.groups if group.recurs for _, bound in tiles]
+
+    @property
     def kernels(self) -> list[list[BoundWorkload]]:
         """The workloads of the tiles of each kernel that has such, the most rows first."""
         return [[bound for _, bound in tiles] for group, _, tiles in self.groups if group.in_tiles and tiles]
@@ -177,7 +182,7 @@ def _tiled(context: Context, read: OpenModel, ranged: RangedPlan, caches: Caches
     wanted = [bound for _, bound in planned.tiles]
     found = ladder.find(wanted, context.policy.measured_only)
     require_schedules(context.policy, wanted, found)
-    found = with_shared_weights(ladder, planned.kernels, found)
+    found = with_shared_weights(ladder, planned.kernels, found) | ladder.find(planned.recurrences, False)
     emit = partial(group_kernel, opened, emission=emission, threads=context.threads, caches=caches)
     emit = partial(emit, own=planned.repeats.own if planned.repeats else ())
 
@@ -272,7 +277,7 @@ def _scheduled(
     made = tuple(_tile(rows, tile, found) for rows, tile in tiles)
     return OpenGroup(
         bound, made, attention=group.attention, picked=group.picked, reduces=group.reduces, sums=group.sums,
-        appends=group.appends, shift=group.shift,
+        recurs=group.recurs, appends=group.appends, shift=group.shift,
     )  # fmt: skip
 
 

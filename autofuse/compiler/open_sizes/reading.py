@@ -134,16 +134,16 @@ def _check_at(opened: OpenGraph, size: int, loaded: Callable[[int], Graph]) -> N
             raise
 
 
-def _kept_apart(opened: OpenGraph, second: int, largest: int) -> OpenGraph:
+def _kept_apart(opened: OpenGraph, second: int, largest: int, *, apart: bool = False) -> OpenGraph:
     """An open graph whose rows are kept apart, with products of bytes over the size in float32; where the size stands
     behind other axes, one with it in front of all.
 
     That is compared with the model in ONNX Runtime at `MOVED_SIZES`. InputError for the model as it is where it cannot
-    be written so.
+    be written so. `apart`: see `check_rows`.
     """
     opened = with_real_levels(opened)
     try:
-        check_rows(opened)
+        check_rows(opened, apart=apart)
         return opened
     except InputError as error:
         if not opened.grids:
@@ -152,7 +152,7 @@ def _kept_apart(opened: OpenGraph, second: int, largest: int) -> OpenGraph:
     try:
         graphs = [with_leading_size(opened, size) for size in (opened.size, second, largest)]
         leading = open_graph(opened.symbol, opened.size, graphs[0], second, *graphs[1:])
-        check_rows(leading)
+        check_rows(leading, apart=apart)
     except InputError:
         raise refusal from None
     for size in MOVED_SIZES:
@@ -235,7 +235,7 @@ def _sequences(
 
         first, second, _ = samples(outer)
         opened = open_graph(outer.name, first, loaded(first), second, loaded(second))
-        check_rows(opened, apart=True)
+        _kept_apart(opened, second, max(outer.high, second), apart=True)
         _check_small(opened, 1, loaded)
         named = (*opened.graph.inputs, *opened.graph.outputs)
         found.append({name: opened.axes[name].axis for name in named if name in opened.axes})

@@ -44,7 +44,7 @@ from autofuse.graph.loading.simplify.clean import (
 from autofuse.graph.loading.simplify.halves import widen_halves
 from autofuse.graph.loading.simplify.inline import constant_value
 from autofuse.graph.loading.simplify.layers.attention import write_attention
-from autofuse.graph.loading.simplify.layers.recurrent import split_recurrent
+from autofuse.graph.loading.simplify.layers.recurrent import leave_zero_states, split_recurrent
 from autofuse.graph.loading.simplify.layers.scattered import write_slices
 from autofuse.graph.loading.simplify.layers.spectral import name_sides, write_transforms
 from autofuse.graph.loading.simplify.layers.statistics import split_statistics
@@ -281,7 +281,7 @@ def _check_model(draft: Draft) -> None:
 _STEPS = (
     inline_decided_branches, replace_microsoft, join_quantized, join_bfloat16, split_training, split_recurrent,
     split_statistics, write_transforms, write_attention, write_out_bodies, write_slices, fold_constants, canonicalise,
-    simplify_copies, remove_noops, remove_dead,
+    leave_zero_states, simplify_copies, remove_noops, remove_dead,
 )  # fmt: skip
 """What a round of simplification does, in turn; each says whether it changed anything."""
 

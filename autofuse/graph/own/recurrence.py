@@ -4,7 +4,8 @@ An operator `LSTMRecurrence`, `GRURecurrence` or `RNNRecurrence` of the domain `
 `projected` [S, B, D*G*H] (the input products of all steps, biases added; S steps, batch B, D directions, G gates of H
 hidden units), the recurrent weights [D, G*H, H], the bias [D, H] of the product that a GRU resets after it
 (linear_before_reset), sequence_lens, initial_h, initial_c and the peepholes, the absent ones "". Its results and its
-attributes are those of the ONNX operator, but for `layout`, which is always 0.
+attributes are those of the ONNX operator. Where `layout` is 1 the batch stands in front of all: `projected`
+[B, S, D*G*H], states [B, D, H], and the result Y [B, S, D, H].
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ RECURRENCES: Mapping[str, str] = {f"{cell}Recurrence": cell for cell in GATES}
 
 LENGTHS = 3
 """Input of a recurrence that says how many steps each sequence of the batch has."""
+STATES = 4, 5
+"""Inputs of a recurrence that are states before the first step."""
+STEPS_FIRST, STATES_FIRST, BATCH_FIRST = (1, 0, 2), (1, 0, 2), (2, 0, 1, 3)
+"""Transpositions of X and of states between the two layouts, and that of Y which puts the batch in front."""
 
 
 def is_recurrence(operator: Operator) -> bool:
@@ -32,10 +37,16 @@ def is_recurrence(operator: Operator) -> bool:
     return operator.domain == DOMAIN and operator.op_type in RECURRENCES
 
 
+def is_batch_first(operator: Operator) -> bool:
+    """Whether the sequences of a recurrence stand in front of all else."""
+    return bool(operator.attributes.get("layout", 0))
+
+
 def recurrence_nodes(operator: Operator) -> list[NodeProto]:
     """ONNX nodes that compute a recurrence: its ONNX operator with weights of ones and zeros for the inputs.
 
-    Such a product is exact, so results are those of the operator that the model had, up to the order of sums.
+    Such a product is exact, so results are those of the operator that the model had, up to the order of sums. ONNX
+    Runtime has no layout with the batch in front, so that this is transposed around it.
     """
     cell = RECURRENCES[operator.op_type]
     hidden = operator.attributes["hidden_size"]
@@ -49,11 +60,22 @@ def recurrence_nodes(operator: Operator) -> list[NodeProto]:
         zeros = chosen.zeros("no_bias", (directions, 5 * hidden))
         bias = chosen.node("Concat", "bias", [zeros, bias], axis=1)
     inputs = [projected, taken, weights, bias, *rest]
+    outputs, after = list(operator.outputs), _Nodes(operator.name)
+    if is_batch_first(operator):
+        for place, label in ((0, "steps_first"), (5, "h_first"), (6, "c_first")):
+            if inputs[place : place + 1] not in ([], [""]):
+                inputs[place] = chosen.node("Transpose", label, [inputs[place]], perm=STEPS_FIRST)
+        for place, name in enumerate(operator.outputs):
+            if name:
+                outputs[place] = f"{operator.name}/as_onnx/result{place}"
+                perm = STATES_FIRST if place else BATCH_FIRST
+                after.nodes.append(helper.make_node("Transpose", [outputs[place]], [name], outputs[place], perm=perm))
     while not inputs[-1]:
         inputs.pop()
-    node = helper.make_node(cell, inputs, operator.outputs, operator.name)
-    node.attribute.extend(helper.make_attribute(name, value) for name, value in operator.attributes.items())
-    return [*chosen.nodes, node]
+    node = helper.make_node(cell, inputs, outputs, operator.name)
+    given = {name: value for name, value in operator.attributes.items() if name != "layout"}
+    node.attribute.extend(helper.make_attribute(name, value) for name, value in given.items())
+    return [*chosen.nodes, node, *after.nodes]
 
 
 class _Nodes:

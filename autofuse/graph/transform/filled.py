@@ -113,11 +113,13 @@ def _worked_on(graph: Graph, operator: Operator, found: _Maps) -> list[str]:
     """Joins the maps of an operator that works on each channel by itself; those of another one, to be left alone."""
     sources, result = graph.activations(operator), operator.outputs[0]
     maps = [*sources, *(name for name in operator.outputs if name)]
+    if len(operator.outputs) > 1:  # the first one of which may be absent
+        return maps
     shape = graph.tensors[result].shape
     alike = all(graph.tensors[name].shape[1] == shape[1] for name in maps)
     alike = alike and all(len(graph.tensors[name].shape) == len(shape) for name in maps)
     known = _keeps_channels(graph, operator) if operator.op_type in _BY_CHANNEL else operator.op_type in _FINITE
-    if not (sources and alike and known and len(operator.outputs) == 1 and _fits(graph, operator)):
+    if not (sources and alike and known and _fits(graph, operator)):
         return maps
     found.join(maps)
     if operator.op_type in ("MaxPool", "AveragePool"):

@@ -17,6 +17,7 @@ import numpy as np
 
 from autofuse.graph.mapping import QUANTISATION
 from autofuse.graph.model import AttributeValue, Graph, Operator, Tensor
+from autofuse.graph.own.recurrence import LENGTHS, RECURRENCES, STATES, is_batch_first
 from autofuse.graph.transform.leading_forms import Leading, Place, Rule
 from autofuse.graph.transform.open_sizes.attention import ELEMENTWISE, VIEWS
 from autofuse.graph.transform.open_sizes.open_graph import OpenGraph, refused
@@ -164,6 +165,19 @@ def _convolution(leading: Leading, operator: Operator) -> None:
     leading.make(Operator(operator.name, "Add", operator.inputs, operator.outputs), (whole, offsets), [place])
 
 
+def _recurrence(leading: Leading, operator: Operator) -> None:
+    """Sequences that are each computed by themselves, from states of their own."""
+    inputs, of_sequences = [], {0: 1, LENGTHS: 0, **dict.fromkeys(STATES, 1)}
+    leading.refuse(operator, not is_batch_first(operator) and operator.inputs[0] in leading.places)
+    for number, name in enumerate(operator.inputs):
+        place = leading.places.get(name)
+        fits = place == (Place(of_sequences[number], 1, 1) if name and number in of_sequences else None)
+        leading.refuse(operator, fits)
+        inputs.append(name if place is None else leading.front(name))
+    places = [Place(1 if number else 2, 1, 1) for number, name in enumerate(operator.outputs) if name]
+    leading.make(operator, inputs, places, {**operator.attributes, "layout": 1})
+
+
 def _ints(operator: Operator, name: str) -> tuple[int, ...]:
     value = operator.attributes.get(name, ())
     assert isinstance(value, tuple)
@@ -256,6 +270,7 @@ _RULES: Mapping[str, Rule] = {
     "Gemm": _gemm,
     **dict.fromkeys(("MatMul", "MatMulInteger"), _matmul),
     **dict.fromkeys(QUANTISATION, _levels),
+    **dict.fromkeys(RECURRENCES, _recurrence),
     "Slice": _slice,
     "Split": _split,
     "Transpose": _transpose,

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from autofuse.errors import InputError
 from autofuse.graph.model import AttributeValue, Graph, Operator, Tensor
+from autofuse.graph.own.recurrence import is_recurrence
 from autofuse.graph.transform.open_sizes.open_graph import OpenGraph, constant_integers, refused, refused_grid
 
 Attributes = Mapping[str, AttributeValue]
@@ -80,7 +81,8 @@ class Leading:
                     self.places[name] = Place(where.axis, 1, where.factor)
             self.operators.append(operator)
             return
-        rule = None if operator.domain or not read else self.rules.get(operator.op_type)
+        known = read and (not operator.domain or is_recurrence(operator))
+        rule = self.rules.get(operator.op_type) if known else None
         try:
             if rule is not None:
                 rule(self, operator)
@@ -186,7 +188,7 @@ class Leading:
     ) -> None:
         """An operator on forms with the size in front, whose results have it at such `places` in the model."""
         outputs = [name for name in operator.outputs if name]
-        given = []
+        given: dict[str, str] = {"": ""}
         for name, place in zip(outputs, places, strict=True):
             factors = self.opened.factors(name)
             self.refuse(operator, factors[place.axis] == place.kept and sum(map(bool, factors)) == 1)
@@ -195,9 +197,10 @@ class Leading:
             made = name if shape == self.shape(name) else f"{name}@front"
             self.fronts[name] = made
             self.tensors[made] = replace(self.given.tensors[name], name=made, shape=shape)
-            given.append(made)
+            given[name] = made
         changed = operator.attributes if attributes is None else {**operator.attributes, **attributes}
-        self.operators.append(replace(operator, inputs=tuple(inputs), outputs=tuple(given), attributes=changed))
+        made_of = tuple(given[name] for name in operator.outputs)
+        self.operators.append(replace(operator, inputs=tuple(inputs), outputs=made_of, attributes=changed))
         for name in outputs:
             if self._leads(name) and self.fronts[name] != name:
                 target = self.constant(f"{name}.shape", np.array(self.shape(name), np.int64))

@@ -21,9 +21,10 @@ from tvm import tirx
 from autofuse.device.target import Target
 from autofuse.errors import InputError
 from autofuse.graph.model import Tensor
+from autofuse.graph.own.recurrence import RECURRENCES
 from autofuse.graph.own.weight_only import OP_TYPE as WEIGHT_ONLY
+from autofuse.graph.transform.open_sizes.group_kinds import Picked
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis
-from autofuse.graph.transform.open_sizes.rows import Picked
 from autofuse.kernels.build import Constants, Kernel, check_layouts, emit_body
 from autofuse.kernels.families.protocol import Schedule
 from autofuse.kernels.nest.evaluate import Pack
@@ -74,7 +75,9 @@ def tile_rows(workload: Workload, rows: Mapping[int, OpenAxis], size: int, high:
     """
     outputs = [workload.values[index] for index in workload.of_kind("output") if index in rows]
     positions = _positions(workload, size)
-    if positions:
+    if any(operator.op_type in RECURRENCES for operator in workload.operators):
+        single = False  # each step of a row reads all weights
+    elif positions:
         single = min(positions) >= ENOUGH_POSITIONS
     else:
         single = max(prod(value.shape) // size for value in outputs) >= ENOUGH_ELEMENTS

@@ -34,6 +34,7 @@ from autofuse.kernels.open_sizes.images.grid_resize import grid_resize_kernel
 from autofuse.kernels.open_sizes.images.open_grid import GridForm, GridTile, Lengths, grid_kernel
 from autofuse.kernels.open_sizes.images.whole_grid import whole_kernel
 from autofuse.kernels.open_sizes.open_attention import attention_kernel
+from autofuse.kernels.open_sizes.open_recurrence import recurrence_kernel
 from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import BoundWorkload
 
@@ -115,6 +116,10 @@ def built_kernel(opened: GridGraph, group: BuiltGroup, emission: Emission, threa
             if opened.has(name) and not (name in opened.parts and not lies_in_rows(opened, name))
         }
         return attention_kernel(bound.workload, group.group.attention, rows, emission.target)
+    if group.group.recurs:
+        (tile,) = group.tiles.values()
+        rows = {index: OpenAxis(0) for index, name in tile.bound.arguments if opened.has(name)}
+        return recurrence_kernel(tile.bound.workload, rows, emission.target, tile.schedule)
     if group.group.resizes:
         assert group.form is not None
         resizing = resizing_of(opened, opened.graph.by_name[group.group.operators[0]])

@@ -27,14 +27,15 @@ from autofuse.device.target import Target
 from autofuse.errors import PlanError
 from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.graph.model import Graph, Tensor
+from autofuse.graph.transform.open_sizes.group_kinds import GroupKind
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis, OpenGraph
 from autofuse.graph.transform.open_sizes.repeats import Repeats
-from autofuse.graph.transform.open_sizes.rows import GroupKind
 from autofuse.graph.transform.open_sizes.stored_shapes import OpenRows
 from autofuse.kernels.build import Kernel
 from autofuse.kernels.emission import Emission
 from autofuse.kernels.open_sizes.open_attention import attention_kernel
 from autofuse.kernels.open_sizes.open_cache import append_kernel, cache_kernel, shift_kernel
+from autofuse.kernels.open_sizes.open_recurrence import recurrence_kernel
 from autofuse.kernels.open_sizes.open_reduction import reduction_kernel
 from autofuse.kernels.open_sizes.open_rows import RowCover, Tile, open_kernel, row_cover
 from autofuse.kernels.open_sizes.open_sum import sum_kernel
@@ -61,10 +62,10 @@ class OpenGroup(GroupKind):
     """A group, `bound` at the size of the open graph.
 
     `tiles`: the most rows first, the last with one; a single one of 0 rows where no tensor of the group has the open
-    size; none for a group that is a view. An `attention`, a reduction over all rows (`reduces`), an operator that
-    `appends` rows to a cache, and a `shift` of rows have one of all rows, an operator with `picked` rows one of so
-    many. `cover`: which of several tiles its kernel takes, as `group_cover` says, and `kernel`: as `group_kernel` emits
-    it, once all tiles have a schedule; None for a view.
+    size; none for a group that is a view. An `attention`, a reduction over all rows (`reduces`), a recurrence over them
+    (`recurs`), an operator that `appends` rows to a cache, and a `shift` of rows have one of all rows, an operator with
+    `picked` rows one of so many. `cover`: which of several tiles its kernel takes, as `group_cover` says, and `kernel`:
+    as `group_kernel` emits it, once all tiles have a schedule; None for a view.
     """
 
     bound: BoundWorkload
@@ -196,6 +197,10 @@ def group_kernel(
         return Kernel(kernel.function, _packing(opened, group, lambda constants: kernel.pack(constants[0])))
     if group.reduces:
         return reduction_kernel(group.tiles[0].bound.workload, rows, emission.target, repeated, threads)
+    if group.recurs:
+        (tile,) = group.tiles
+        kernel = recurrence_kernel(tile.bound.workload, rows, emission.target, tile.schedule, repeated)
+        return Kernel(kernel.function, _packing(opened, group, lambda constants: kernel.pack(constants[0])))
     if group.sums:
         return sum_kernel(group.tiles[0].bound.workload, rows, emission.target, repeated)
     tiles = _kernel_tiles(group)

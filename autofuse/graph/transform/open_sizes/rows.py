@@ -14,11 +14,14 @@ from autofuse.graph.mapping import QUANTISATION, names
 from autofuse.graph.model import AttributeValue, Operator
 from autofuse.graph.own.bfloat16 import is_of_bfloat16, is_round, plain
 from autofuse.graph.own.names import BYTE_LOOKUP, DOMAIN
+from autofuse.graph.own.recurrence import LENGTHS, RECURRENCES, STATES, is_batch_first
 from autofuse.graph.own.weight_only import OP_TYPE
-from autofuse.graph.transform.open_sizes.attention import ELEMENTWISE, LONG, VIEWS, Attention, appends, attentions
+from autofuse.graph.transform.open_sizes.attention import ELEMENTWISE, LONG, VIEWS, appends, attentions
+from autofuse.graph.transform.open_sizes.group_kinds import Picked
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis, OpenGraph, constant_integers, refused, refused_grid
+from autofuse.graph.transform.open_sizes.recurrences import recurs
 from autofuse.graph.transform.open_sizes.repeats import is_over_all
-from autofuse.graph.transform.open_sizes.shifts import Shift, shifts
+from autofuse.graph.transform.open_sizes.shifts import shifts
 
 _WINDOWS = names(
     """AveragePool BatchNormalization Conv ConvInteger ConvTranspose DepthToSpace GlobalAveragePool GlobalMaxPool
@@ -76,46 +79,13 @@ class _Case:
         return tuple(int(item) for item in value) if isinstance(value, tuple) else None
 
 
-@dataclass(frozen=True)
-class Picked:
-    """`rows` of what an operator reads: the first ones, or the last ones."""
-
-    rows: int
-    last: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class GroupKind:
-    """What a group of operators is where it is not of rows: an `attention`, an operator with `picked` rows, one that
-    `reduces` over all of them, one that `sums` those before each, one that `appends` some to a cache, or two that
-    `shift` them."""
-
-    attention: Attention | None = None
-    picked: Picked | None = None
-    reduces: bool = False
-    sums: bool = False
-    appends: bool = False
-    shift: Shift | None = None
-
-    @property
-    def in_tiles(self) -> bool:
-        """Whether its kernel is one of tiles of rows, or of fixed sizes; else it is one of all rows at once."""
-        whole = self.reduces or self.sums or self.appends
-        return self.attention is None and self.shift is None and not whole
-
-    @property
-    def of_cache(self) -> bool:
-        """Whether the open size is the length of a cache to it, which may be empty."""
-        return self.appends or (self.attention is not None and self.attention.more is not None)
-
-
 def check_rows(opened: OpenGraph, *, apart: bool = False) -> None:
     """InputError that names the first operator which mixes the rows of the open size, or may do so.
 
-    An attention may: there is a kernel for all of it. So may a reduction over all rows, a running sum of
-    them, an operator that reads nothing but a few of them, one that appends some to a cache, and two that shift them.
-    `apart`: nothing may. Only an attention knows the end of a constant: all else is given a constant from its beginning
-    on.
+    An attention may: there is a kernel for all of it. So may a reduction over all rows, a running sum of them, a
+    recurrence whose steps they are, an operator that reads nothing but a few of them, one that appends some to a cache,
+    and two that shift them. `apart`: nothing may. Only an attention knows the end of a constant: all else is given a
+    constant from its beginning on.
     """
     operators = opened.graph.operators
     attending = set() if apart else {name for found in attentions(opened) for name in found.operators}
@@ -133,7 +103,8 @@ def check_rows(opened: OpenGraph, *, apart: bool = False) -> None:
 
 def _check_operator(opened: OpenGraph, operator: Operator, apart: bool) -> None:
     touched = [name for name in (*operator.inputs, *operator.outputs) if opened.has(name)]
-    if not touched or (not apart and is_over_rows(opened, operator)) or is_over_all(opened, operator):
+    whole = not apart and (is_over_rows(opened, operator) or recurs(opened, operator))
+    if not touched or whole or is_over_all(opened, operator):
         return
     if grids := [name for name in touched if name in opened.grids]:
         raise refused_grid(opened, grids[0])
@@ -360,6 +331,16 @@ def _gather_elements(case: _Case) -> bool:
     return made is not None and data == case.rows(1) == made and axis != made.axis
 
 
+def _recurrence(case: _Case) -> bool:
+    """Of sequences that stand in front of their steps, or behind a single one, each with its own states."""
+    operator, behind = case.operator, int(not is_batch_first(case.operator))
+    own = {0: behind, LENGTHS: 0, **dict.fromkeys(STATES, behind)}
+    made = [(2 * behind if not place else behind, name) for place, name in enumerate(operator.outputs) if name]
+    given = [(place, case.rows(place)) for place, name in enumerate(operator.inputs) if name]
+    alike = all(rows == (OpenAxis(own[place]) if place in own else None) for place, rows in given)
+    return alike and all(case.opened.axes.get(name) == OpenAxis(axis) for axis, name in made)
+
+
 def _expand(case: _Case) -> bool:
     return _alike(case, 0)
 
@@ -377,6 +358,7 @@ _RULES: dict[str, Callable[[_Case], bool]] = {
     **dict.fromkeys(_WINDOWS, _window),
     **dict.fromkeys(VIEWS, lambda case: case.only_first() and case.made is not None),
     **dict.fromkeys(_REDUCTIONS, _reduction),
+    **dict.fromkeys(RECURRENCES, _recurrence),
     **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax", OP_TYPE), _normalised(-1)),
     **dict.fromkeys(("ArgMax", "ArgMin"), _normalised(0)),
     **dict.fromkeys(("LayerNormalization", "RMSNormalization"), _layer_normalisation),

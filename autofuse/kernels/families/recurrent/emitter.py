@@ -189,7 +189,7 @@ class RecurrenceEmitter:
     def projected(self, tile: Tile, gate: int, unit: Expr, row: Expr) -> Expr:
         """The input product of one gate."""
         column = (tile.direction * self.form.gates + gate) * self.form.hidden + unit
-        return self.scope.read(self.form.projected, (tile.time, row, column))
+        return self.scope.read(self.form.projected, self.form.at_step(tile.time, row, column))
 
     def valid(self, tile: Tile, vector: int) -> int:
         """Lanes of a vector that are hidden units."""
@@ -291,7 +291,7 @@ class RecurrenceEmitter:
         emitter, first = self.emitter, self.form.output(0)
         emitter.store(self.h, ((tile.step + 1) % 2, tile.direction, row, unit), h)
         if first >= 0:
-            index = (tile.time, tile.direction, row, unit)
+            index = self.form.at_step(tile.time, row, tile.direction, unit)
             emitter.store(self.scope.arrays[first], index, h if y is None else y)
 
     def start(self, direction: Expr, row: Expr, rows: int) -> None:
@@ -304,7 +304,9 @@ class RecurrenceEmitter:
     def start_state(
         self, direction: Expr, buffer: Array, head: tuple[int, ...], value: int, row: Expr, unit: Expr
     ) -> None:
-        given = self.scope.read(value, (direction, row, unit)) if value >= 0 else const(0.0, "float32")
+        given = (
+            self.scope.read(value, self.form.of_state(direction, row, unit)) if value >= 0 else const(0.0, "float32")
+        )
         self.emitter.store(buffer, (*head, direction, row, unit), given)
 
     def end(self, direction: Expr, row: Expr, rows: int) -> None:
@@ -323,7 +325,7 @@ class RecurrenceEmitter:
         if self.form.lengths >= 0:  # the last state of an empty sequence is zero, in ONNX Runtime
             empty = self.scope.read(self.form.lengths, (row,)) < const(1, "int32")
             last = tirx.Select(empty, const(0.0, "float32"), last)
-        self.emitter.store(self.scope.arrays[value], (direction, row, unit), last)
+        self.emitter.store(self.scope.arrays[value], self.form.of_state(direction, row, unit), last)
 
     def each(self, row: Expr, rows: int, visit: Callable[[Expr, Expr], None]) -> None:
         """Calls `visit` with the place of every vector of a state."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
+from autofuse.device.target import Target
 from autofuse.graph.own.recurrence import RECURRENCES
 from autofuse.kernels.families.contraction.guesses.first import LEAST_PART_BYTES
 from autofuse.kernels.families.protocol import Case, Declared, Family, Guess, Knob, Schedule, Unit, Values, up_to
@@ -20,6 +21,8 @@ SPARE = 2
 CHAINS = 8
 """Sums that have to be under way at once, for a multiply-add takes four cycles and a core begins two in each (Zen 5,
 weights in the second cache: an RNN of 128 units with 8 sums takes half as long as with 2)."""
+MOST_TOGETHER = 8
+"""Sequences that a tile works on at once, at most."""
 UNROLLED = 8
 """Elements of the old state that are written out (Zen 5: a tenth faster than 4 with weights in the second cache)."""
 
@@ -90,6 +93,20 @@ class RecurrentFamily(Family):
     def emit(self, scope: Scope, unit: Unit, schedule: Schedule) -> None:
         """See Family."""
         RecurrenceEmitter(scope, _form(scope.workload, unit), self.chosen(schedule)).emit()
+
+
+def together(form: Recurrence, knobs: Schedule, target: Target) -> Schedule:
+    """The knobs of one sequence as they are for several that a tile computes together: as many as registers hold.
+
+    Weights are packed alike where that leaves two sequences at least.
+    """
+    gates, most = max(len(gates) for gates in form.passes), target.registers - SPARE
+    vectors = min(int(knobs["vectors"]), -(-form.hidden // target.lanes))
+    for kept in (vectors, 1):
+        rows = most // (gates * kept)
+        if rows > 1:
+            return {**knobs, "rows": min(rows, MOST_TOGETHER), "vectors": kept}
+    return knobs
 
 
 def _form(workload: Workload, unit: Unit) -> Recurrence:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autofuse.graph.own.recurrence import GATES, LENGTHS, RECURRENCES
+from autofuse.kernels.tir.offsets import Expr, Index
 from autofuse.kernels.workload.workload import Workload, WorkloadOperator
 
 DEFAULT_ACTIVATIONS: Mapping[str, tuple[str, ...]] = {
@@ -45,7 +46,8 @@ class Recurrence:
     """A recurrence over value indices of its workload (-1: absent).
 
     `cell`: the ONNX operator; `activations`: of each direction, in ONNX's order; `clip`: bound of what goes into an
-    activation (0: none); `directions`: True where a direction runs backwards.
+    activation (0: none); `directions`: True where a direction runs backwards. `batch_first`: sequences stand in front
+    of steps and directions.
     """
 
     cell: str
@@ -59,6 +61,7 @@ class Recurrence:
     linear_before_reset: bool
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    batch_first: bool = False
 
     @property
     def gates(self) -> int:
@@ -71,6 +74,14 @@ class Recurrence:
         if self.cell == "GRU" and not self.linear_before_reset:
             return (0, 1), (2,)
         return (tuple(range(self.gates)),)
+
+    def at_step(self, time: Expr, row: Expr, *others: Expr) -> Index:
+        """Where an element of a step of a sequence stands in an input or a result."""
+        return (row, time, *others) if self.batch_first else (time, *others[:-1], row, *others[-1:])
+
+    def of_state(self, direction: Expr, row: Expr, unit: Expr) -> Index:
+        """Where an element of a state before the first step, or after the last one, stands."""
+        return (row, direction, unit) if self.batch_first else (direction, row, unit)
 
     def input(self, place: int) -> int:
         """Value index of an input."""
@@ -93,6 +104,8 @@ def recurrence_form(workload: Workload, operator: WorkloadOperator) -> Recurrenc
     """The recurrence that an operator describes; ValueError, with the reason, where it describes none."""
     cell = RECURRENCES[operator.op_type]
     steps, batch, _ = workload.values[operator.inputs[0]].shape
+    if batch_first := bool(operator.attribute("layout", 0)):
+        steps, batch = batch, steps
     directions, _, hidden = workload.values[operator.inputs[1]].shape
     direction = str(operator.attribute("direction", "forward"))
     backwards = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}.get(direction, ())
@@ -110,6 +123,7 @@ def recurrence_form(workload: Workload, operator: WorkloadOperator) -> Recurrenc
         bool(operator.attribute("linear_before_reset", 0)),
         operator.inputs,
         operator.outputs,
+        batch_first,
     )
 
 

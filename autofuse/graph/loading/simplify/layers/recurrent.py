@@ -10,16 +10,16 @@ A GRU that resets after its product (linear_before_reset) keeps that product's b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from autofuse.graph.loading.draft import Draft
 from autofuse.graph.loading.simplify.writer import Writer
 from autofuse.graph.model import Operator
 from autofuse.graph.own.names import DOMAIN
-from autofuse.graph.own.recurrence import GATES
-
-STEPS_FIRST, BATCH_FIRST, DIRECTIONS_FIRST = (1, 0, 2), (2, 0, 1, 3), (1, 0, 2)
-"""Transpositions of X, of Y and of states between the two layouts."""
+from autofuse.graph.own.recurrence import BATCH_FIRST, GATES, STATES, STATES_FIRST, STEPS_FIRST, is_recurrence
 
 
 def split_recurrent(draft: Draft) -> bool:
@@ -30,6 +30,26 @@ def split_recurrent(draft: Draft) -> bool:
     changed = len(result) != len(draft.operators)
     draft.operators = result
     return changed
+
+
+def leave_zero_states(draft: Draft) -> bool:
+    """Leaves out states before the first step that are zero, as they are without; True when the draft changed."""
+    changed = False
+    for number, operator in enumerate(draft.operators):
+        zero = [place for place in STATES if is_recurrence(operator) and _is_zero(draft, operator.inputs[place:])]
+        if zero:
+            inputs = ["" if place in zero else name for place, name in enumerate(operator.inputs)]
+            while not inputs[-1]:
+                inputs.pop()
+            draft.operators[number] = replace(operator, inputs=tuple(inputs))
+            changed = True
+    return changed
+
+
+def _is_zero(draft: Draft, inputs: Sequence[str]) -> bool:
+    """Whether the first of some inputs is a constant of zeros."""
+    array = draft.constants.get(inputs[0]) if inputs else None
+    return array is not None and not np.any(array)
 
 
 def _is_split(draft: Draft, operator: Operator) -> bool:
@@ -125,7 +145,7 @@ class _Splitter:
         """An initial state as [D, B, H]."""
         if not self.input(place) or not self.batch_first:
             return self.input(place)
-        return self.write.op("Transpose", label, self.input(place), perm=DIRECTIONS_FIRST)
+        return self.write.op("Transpose", label, self.input(place), perm=STATES_FIRST)
 
     def results(self) -> tuple[tuple[str, ...], list[Operator]]:
         """The recurrence's outputs, and what makes the operator's own of them."""
@@ -136,6 +156,6 @@ class _Splitter:
         for name, label in zip(self.operator.outputs, ("y", "y_h", "y_c"), strict=False):
             inner.append(self.write.draft.fresh(f"{self.operator.name}/{label}_steps_first") if name else "")
             if name:
-                perm = BATCH_FIRST if label == "y" else DIRECTIONS_FIRST
+                perm = BATCH_FIRST if label == "y" else STATES_FIRST
                 after.op("Transpose", label, inner[-1], output=name, perm=perm)
         return tuple(inner), after.made

@@ -14,12 +14,14 @@ from autofuse.errors import InputError, PlanError
 from autofuse.graph.mapping import names
 from autofuse.graph.model import Operator
 from autofuse.graph.own.byte_lookup import is_byte_lookup
+from autofuse.graph.own.recurrence import is_recurrence
 from autofuse.graph.transform.open_sizes.attention import VIEWS, Attention
-from autofuse.graph.transform.open_sizes.images.grid_attention import attending, grid_attentions
+from autofuse.graph.transform.open_sizes.images.grid_attention import attending, grid_attentions, rows_along
 from autofuse.graph.transform.open_sizes.images.grid_graph import GridGraph
 from autofuse.graph.transform.open_sizes.images.grid_windows import Look, look_of
 from autofuse.graph.transform.open_sizes.images.resizing import resizing_of
 from autofuse.graph.transform.open_sizes.open_graph import constant_integers
+from autofuse.graph.transform.open_sizes.recurrences import recurs
 from autofuse.graph.transform.open_sizes.rows import keeps_rows
 
 _OVER_ALL = names(
@@ -58,7 +60,7 @@ class GridOperators:
         for operator in self.opened.graph.operators:
             if not self.opened.touches(operator) or operator.name in self.attending:
                 continue
-            if self.reduces(operator) or self.resizes(operator):
+            if self.reduces(operator) or self.resizes(operator) or self.recurs(operator):
                 continue
             look = self.looks[operator.name]
             reason = self._still[operator.name] if look == "" else look if isinstance(look, str) else ""
@@ -70,6 +72,14 @@ class GridOperators:
         """Whether an operator resizes images by other factors than a tile knows."""
         known = isinstance(self.looks[operator.name], Look)
         return not known and resizing_of(self.opened, operator) is not None
+
+    def recurs(self, operator: Operator) -> bool:
+        """Whether an operator is a recurrence whose steps are the places along one size, and nothing else is open."""
+        if not is_recurrence(operator):
+            return False
+        named = (*operator.inputs, *operator.outputs)
+        own = {extent for name in named for extent in self.opened.axes.get(name, {}).values()}
+        return len(own) == 1 and recurs(rows_along(self.opened, *own), operator)
 
     def is_still(self, operator: Operator) -> bool:
         """Whether each result of an operator depends on what stands at its place only."""
@@ -164,20 +174,21 @@ def _axes(opened: GridGraph, operator: Operator, rank: int) -> set[int]:
 @dataclass(frozen=True)
 class GridGroup:
     """`operators` of one kernel, in order. `head`: the one that looks around, if any does. `reduces`: it ends with a
-    reduction over all places; `resizes`: it is a resizing of all of them; `attention`: they are one over all of them;
-    `static`: nothing of it has an open size."""
+    reduction over all places; `resizes`: it is a resizing of all of them; `recurs`: it is a recurrence over all of
+    them; `attention`: they are one over all of them; `static`: nothing of it has an open size."""
 
     operators: tuple[str, ...]
     head: str = ""
     reduces: bool = False
     resizes: bool = False
+    recurs: bool = False
     static: bool = False
     attention: Attention | None = None
 
     @property
     def in_tiles(self) -> bool:
         """Whether its kernel is one of tiles of places, or of fixed sizes; else it is one of all places at once."""
-        return not (self.reduces or self.resizes) and self.attention is None
+        return not (self.reduces or self.resizes or self.recurs) and self.attention is None
 
 
 Operators = tuple[str, ...]
@@ -228,6 +239,8 @@ def _group(known: GridOperators, operators: Sequence[Operator]) -> GridGroup | N
         return None
     if any(known.resizes(operator) for operator in touching):
         return GridGroup(order, resizes=True) if len(operators) == 1 else None
+    if any(known.recurs(operator) for operator in touching):
+        return GridGroup(order, recurs=True) if len(operators) == 1 else None
     if any(known.reduces(operator) for operator in touching):
         return GridGroup(order, reduces=True) if _is_reduction(known, operators) else None
     heads = [operator for operator in operators if not known.is_still(operator)]

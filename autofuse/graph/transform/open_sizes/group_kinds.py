@@ -1,0 +1,42 @@
+"""What a group of operators with an open size is: which kernel it has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autofuse.graph.transform.open_sizes.attention import Attention
+from autofuse.graph.transform.open_sizes.shifts import Shift
+
+
+@dataclass(frozen=True)
+class Picked:
+    """`rows` of what an operator reads: the first ones, or the last ones."""
+
+    rows: int
+    last: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupKind:
+    """What a group of operators is where it is not of rows: an `attention`, an operator with `picked` rows, one that
+    `reduces` over all of them, one that `sums` those before each, a recurrence over them (`recurs`), one that `appends`
+    some to a cache, or two that `shift` them."""
+
+    attention: Attention | None = None
+    picked: Picked | None = None
+    reduces: bool = False
+    sums: bool = False
+    recurs: bool = False
+    appends: bool = False
+    shift: Shift | None = None
+
+    @property
+    def in_tiles(self) -> bool:
+        """Whether its kernel is one of tiles of rows, or of fixed sizes; else it is one of all rows at once."""
+        whole = self.reduces or self.sums or self.recurs or self.appends
+        return self.attention is None and self.shift is None and not whole
+
+    @property
+    def of_cache(self) -> bool:
+        """Whether the open size is the length of a cache to it, which may be empty."""
+        return self.appends or (self.attention is not None and self.attention.more is not None)
