@@ -29,11 +29,11 @@ from autofuse.graph.transform.open_sizes.open_graph import OpenAxis
 from autofuse.graph.transform.open_sizes.stored_shapes import OpenImages
 from autofuse.kernels.build import Kernel
 from autofuse.kernels.emission import Emission
+from autofuse.kernels.open_sizes.attention.kernel import AttentionForm, attention_kernel
 from autofuse.kernels.open_sizes.images.grid_reduction import grid_reduction_kernel
 from autofuse.kernels.open_sizes.images.grid_resize import grid_resize_kernel
 from autofuse.kernels.open_sizes.images.open_grid import GridForm, GridTile, Lengths, grid_kernel
 from autofuse.kernels.open_sizes.images.whole_grid import whole_kernel
-from autofuse.kernels.open_sizes.open_attention import attention_kernel
 from autofuse.kernels.open_sizes.open_recurrence import recurrence_kernel
 from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import BoundWorkload
@@ -115,7 +115,7 @@ def built_kernel(opened: GridGraph, group: BuiltGroup, emission: Emission, threa
             for index, name in bound.arguments
             if opened.has(name) and not (name in opened.parts and not lies_in_rows(opened, name))
         }
-        return attention_kernel(bound.workload, group.group.attention, rows, emission.target)
+        return attention_kernel(bound.workload, group.group.attention, AttentionForm(rows=rows), emission.target)
     if group.group.recurs:
         (tile,) = group.tiles.values()
         rows = {index: OpenAxis(0) for index, name in tile.bound.arguments if opened.has(name)}

@@ -33,8 +33,8 @@ from autofuse.graph.transform.open_sizes.repeats import Repeats
 from autofuse.graph.transform.open_sizes.stored_shapes import OpenRows
 from autofuse.kernels.build import Kernel
 from autofuse.kernels.emission import Emission
-from autofuse.kernels.open_sizes.open_attention import attention_kernel
-from autofuse.kernels.open_sizes.open_cache import append_kernel, cache_kernel, shift_kernel
+from autofuse.kernels.open_sizes.attention.kernel import AttentionForm, attention_kernel
+from autofuse.kernels.open_sizes.open_cache import append_kernel, shift_kernel
 from autofuse.kernels.open_sizes.open_recurrence import recurrence_kernel
 from autofuse.kernels.open_sizes.open_reduction import reduction_kernel
 from autofuse.kernels.open_sizes.open_rows import RowCover, Tile, open_kernel, row_cover
@@ -189,11 +189,10 @@ def group_kernel(
     if group.shift is not None:
         return shift_kernel(group.tiles[0].bound.workload, group.shift, rows, emission.target, repeated)
     if group.attention is not None:
-        what = group.tiles[0].bound.workload, group.attention, rows, emission.target
         wide = {index for index, name in names if name in caches}
-        of_tokens = group.attention.more is None
         tails = {index: place.axis for index, name in names if name in opened.tails and (place := opened.place(name))}
-        kernel = attention_kernel(*what, repeated) if of_tokens else cache_kernel(*what, threads, wide, repeated, tails)
+        form = AttentionForm(rows=rows, repeated=repeated, wide=wide, tails=tails)
+        kernel = attention_kernel(group.tiles[0].bound.workload, group.attention, form, emission.target, threads)
         return Kernel(kernel.function, _packing(opened, group, lambda constants: kernel.pack(constants[0])))
     if group.reduces:
         return reduction_kernel(group.tiles[0].bound.workload, rows, emission.target, repeated, threads)

@@ -1,8 +1,8 @@
 """Attention over an open number of tokens: which operators make one, and that each reads what it does at any size.
 
-Between the operators of one attention the open size is in other axes than the first, and in two at a time: scores are
-heads x tokens x tokens. What it reads and what it makes are rows of tokens, so that one kernel for all of it leaves
-nothing but rows between kernels.
+Between the operators of one attention the open size is in other axes than the first, and may be in two at a time:
+scores are heads x queries x keys. What it reads and what it makes are rows of tokens, so that one kernel for all of it
+leaves nothing but rows between kernels.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from math import prod
 from autofuse.graph.mapping import POINTWISE, QUANTISATION, names
 from autofuse.graph.model import Graph, Operator
 from autofuse.graph.own.byte_lookup import is_byte_lookup
-from autofuse.graph.transform.open_sizes.open_graph import OpenGraph, constant_integers, refused
+from autofuse.graph.transform.open_sizes.open_graph import OpenAxis, OpenGraph, constant_integers, refused
 
 VIEWS = names("Flatten Identity Reshape Squeeze Unsqueeze")
 ELEMENTWISE = POINTWISE - names("BiasGelu BitCast CastLike FastGelu Identity SwiGLU") | names("PRelu")
 """Operators that compute each element of what stands at the same place."""
+_PLACING = names("Concat GatherElements Slice Transpose")
+"""Operators that put scores elsewhere, which the kernel changes where they are."""
 LONG = 1 << 30
 """Ends of slices from here on stand for the end."""
 ROWS, COLUMNS = -2, -1
@@ -29,10 +31,10 @@ class Attention:
     """softmax(queries x keys) x values, with all that is done to each of them between rows and rows.
 
     `operators`: names, in topological order. `scores`, `softmax`, `product`: names of the three that mix tokens.
-    `after`: names of those behind the product, in turn. `result`: the rows that it makes. `more`: keys beyond the
-    open size, where it counts keys alone: those of a cache, which a fixed number of queries read. None where it counts
-    queries, too. `beside`: names of products of tokens with what has none, as of relative positions, from which scores
-    are picked.
+    `after`: names of those behind the product, in turn. `result`: the rows that it makes. `queries`, `keys`: the axis
+    of the scores that counts them, where the open size says how many there are; None where their number is fixed, as of
+    the queries that read a cache, or the keys of a context. `beside`: names of products of tokens with what has none,
+    as of relative positions, from which scores are picked.
     """
 
     operators: tuple[str, ...]
@@ -41,7 +43,8 @@ class Attention:
     product: str
     after: tuple[str, ...]
     result: str
-    more: int | None = None
+    queries: OpenAxis | None
+    keys: OpenAxis | None
     beside: tuple[str, ...] = ()
 
 
@@ -67,14 +70,19 @@ class _Finder:
         self.taken: dict[str, Operator] = {}
         self.scores: list[Operator] = []
         self.beside: list[Operator] = []
-        self.cached = opened.place(softmax.outputs[0]) is not None
+        self.queries, self.keys = (self._axis(softmax.outputs[0], place) for place in (ROWS, COLUMNS))
+        self.places = tuple(place for place, one in ((ROWS, self.queries), (COLUMNS, self.keys)) if one is not None)
+
+    @property
+    def cached(self) -> bool:
+        """Whether a fixed number of queries reads keys of an open number."""
+        return self.queries is None
 
     def find(self) -> Attention:
         softmax = self.softmax
         rank = len(self._shape(softmax.outputs[0]))
         axis = softmax.attributes.get("axis", -1 if self.graph.opset >= 13 else 1)
-        places = (COLUMNS,) if self.cached else (ROWS, COLUMNS)
-        if axis not in (-1, rank - 1) or not self._is_open(softmax.outputs[0], *places):
+        if axis not in (-1, rank - 1) or not self._is_open(softmax.outputs[0], *self.places):
             raise self._refused(softmax, "it is no softmax of a row of scores, over tokens")
         product = self._product()
         self._take(softmax)
@@ -87,9 +95,9 @@ class _Finder:
         after, result = self._after(product)
         self._check_leads(product)
         ordered = sorted(self.taken, key=self.graph.position.__getitem__)
-        more = self.opened.beyond(softmax.outputs[0])[COLUMNS] if self.cached else None
         beside = tuple(name for name in ordered if any(name == operator.name for operator in self.beside))
-        return Attention(tuple(ordered), self.scores[0].name, softmax.name, product.name, after, result, more, beside)
+        names = self.scores[0].name, softmax.name, product.name
+        return Attention(tuple(ordered), *names, after, result, self.queries, self.keys, beside)
 
     def _product(self) -> Operator:
         """The one product with values that reads the softmax, or what is made of each of its elements."""
@@ -99,7 +107,7 @@ class _Finder:
             if name in self.graph.returned:
                 raise self._refused(self.softmax, f"{name!r} is an output, whose size grows with the square of it")
             for reader in self.graph.consumers.get(name, ()):
-                if reader.op_type == "MatMul" and reader.inputs[0] == name and self._is_open(reader.inputs[1], ROWS):
+                if reader.op_type == "MatMul" and reader.inputs[0] == name and self._is_counted(reader.inputs[1], ROWS):
                     found[reader.name] = reader
                 elif reader.op_type in ELEMENTWISE | QUANTISATION | VIEWS and _is_known(reader):
                     wanted += reader.outputs
@@ -113,9 +121,12 @@ class _Finder:
         """Takes what makes tensor `name` of rows. `scores`: one product of queries and keys is among it."""
         if name in self.opened.tails and not self.cached:
             raise refused(self.opened.symbol, self.softmax, f"{name!r} is the end of a constant, not its beginning")
-        if name not in self.opened.grids or name in self.opened.parts:
-            return
         operator = self.graph.producers.get(name)
+        if name not in self.opened.grids or name in self.opened.parts:
+            if operator is not None and self.keys is None and not scores and self._only_moves(operator):
+                self._take(operator)
+                self._before(operator.inputs[0])
+            return
         if self.cached and (operator is None or appends(self.opened, operator)):
             return
         if operator is None:
@@ -128,14 +139,7 @@ class _Finder:
             self._before(operator.inputs[0])
             return
         if scores and operator.op_type == "MatMul" and not operator.domain:
-            queries, keys = operator.inputs
-            fits = not self.opened.has(queries) if self.cached else self._is_open(queries, ROWS)
-            if not fits or not self._is_open(keys, COLUMNS):
-                raise self._refused(operator, "it is no product of queries and keys")
-            self._take(operator)
-            self.scores.append(operator)
-            self._before(queries)
-            self._before(keys)
+            self._take_scores(operator)
             return
         reason = self._moves(operator, scores=scores)
         if reason:
@@ -145,9 +149,29 @@ class _Finder:
             if read:
                 self._before(read, scores=scores)
 
+    def _take_scores(self, operator: Operator) -> None:
+        """Takes the product of queries and keys, and what makes these of rows."""
+        queries, keys = operator.inputs
+        fits = not self.opened.has(queries) if self.cached else self._is_open(queries, ROWS)
+        if not fits or not self._is_counted(keys, COLUMNS):
+            raise self._refused(operator, "it is no product of queries and keys")
+        self._take(operator)
+        self.scores.append(operator)
+        self._before(queries)
+        self._before(keys)
+
+    def _only_moves(self, operator: Operator) -> bool:
+        """Whether an operator does nothing but to move keys or values of a fixed number, for this attention alone."""
+        name = operator.outputs[0]
+        moves = operator.op_type == "Transpose" or operator.op_type in VIEWS
+        own = len(self.graph.consumers.get(name, ())) == 1 and name not in self.graph.returned
+        return moves and own and not operator.domain and not any(map(self.opened.has, operator.inputs))
+
     def _is_beside(self, operator: Operator) -> bool:
         """Whether an operator is a product of the tokens of each head with what has none of them."""
-        if operator.op_type != "MatMul" or operator.domain or self.cached or self._dtype(operator) != "float32":
+        if operator.op_type != "MatMul" or operator.domain or self._dtype(operator) != "float32":
+            return False
+        if self.queries is None or self.keys is None:
             return False
         tokens, others = operator.inputs
         heads = self._shape(self.softmax.outputs[0])[:ROWS]
@@ -161,11 +185,13 @@ class _Finder:
             return "nothing is known of it inside attention"
         if kind in ELEMENTWISE or kind == "Expand" or (kind in QUANTISATION and self._reads_one(operator)):
             return ""
+        if scores and kind in _PLACING and len(self.places) == 1 and self._has_product(operator):
+            return "it moves scores"
         if kind in VIEWS:
             return "" if self._same_runs(operator) else "it joins tokens with something else"
         if kind == "Transpose":
-            both = self.cached or self._is_open(operator.outputs[0], ROWS, COLUMNS)
-            return "it turns the scores" if scores and both and self._has_product(operator) else ""
+            both = scores and self._is_open(operator.outputs[0], ROWS, COLUMNS)
+            return "it turns the scores" if both and self._has_product(operator) else ""
         if kind == "Concat":
             axis = operator.attributes.get("axis", 0)
             return "it joins tokens" if self.opened.factors(operator.outputs[0])[int(axis)] else ""  # type: ignore[arg-type]
@@ -248,12 +274,14 @@ class _Finder:
         return tuple(found), name
 
     def _check_leads(self, product: Operator) -> None:
-        """All three that mix tokens must repeat over the same heads."""
-        counts = {
-            prod(self._shape(op.outputs[0])[:ROWS]) for op in (self.scores[0], self.softmax, product)
-        }  # fmt: skip
-        if len(counts) != 1 or any(self._dtype(op) != "float32" for op in (self.scores[0], self.softmax, product)):
+        """All three that mix tokens must repeat over the same heads, and see the same keys."""
+        three = self.scores[0], self.softmax, product
+        counts = {prod(self._shape(op.outputs[0])[:ROWS]) for op in three}
+        if len(counts) != 1 or any(self._dtype(op) != "float32" for op in three):
             raise self._refused(self.softmax, "its products repeat over other heads, or are not of float32")
+        scores, softmax = (self._shape(op.outputs[0]) for op in three[:2])
+        if scores[ROWS:] != softmax[ROWS:] or softmax[COLUMNS] != self._shape(product.inputs[1])[ROWS]:
+            raise self._refused(self.softmax, "its products see other queries or keys than it does")
 
     def _take(self, operator: Operator) -> None:
         self.taken[operator.name] = operator
@@ -273,6 +301,16 @@ class _Finder:
             return False
         wanted = {place % len(factors) for place in places} if len(factors) > 1 else set()
         return bool(wanted) and factors == tuple(int(axis in wanted) for axis in range(len(factors)))
+
+    def _is_counted(self, name: str, place: int) -> bool:
+        """Whether this axis of keys or values is the number of keys: the open size alone, where that says it."""
+        return not self.opened.has(name) if self.keys is None else self._is_open(name, place)
+
+    def _axis(self, name: str, place: int) -> OpenAxis | None:
+        """One axis of a tensor, where it has the open size."""
+        factors = self.opened.factors(name)
+        axis = place % len(factors) if len(factors) > 1 else 0
+        return OpenAxis(axis, factors[axis], self.opened.beyond(name)[axis]) if factors[axis] else None
 
     def _shape(self, name: str) -> tuple[int, ...]:
         return self.graph.tensors[name].shape

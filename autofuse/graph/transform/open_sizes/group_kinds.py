@@ -39,4 +39,4 @@ class GroupKind:
     @property
     def of_cache(self) -> bool:
         """Whether the open size is the length of a cache to it, which may be empty."""
-        return self.appends or (self.attention is not None and self.attention.more is not None)
+        return self.appends or (self.attention is not None and self.attention.queries is None)

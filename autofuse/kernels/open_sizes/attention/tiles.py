@@ -1,14 +1,13 @@
-"""The kernel of an attention over any number of tokens: tiles of queries of a fixed count, over all keys in turn.
+"""A tile of queries of one head of an attention: scores, what is done to them, their softmax, products with values.
 
-Of the scores only those of one tile of queries ever exist. Loops over tokens have a count that is read when the kernel
-runs; what lies in registers has a fixed size. Keys and values of a head are copied first, so that neighbours are read
-together; what is done to queries, keys, scores and values is computed where they are read. The last tile is moved back
-to the last queries, and computes some of them again. Where there are fewer queries than a tile has, each is a tile.
+Of the scores only those of one tile of queries ever exist. What lies in registers has a fixed size; loops over keys
+have a count that may be read when the kernel runs. What is done to queries, keys, scores and values is computed where
+they are read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
@@ -20,16 +19,13 @@ from tvm import tirx
 
 from autofuse.device.target import Target
 from autofuse.graph.transform.open_sizes.attention import Attention
-from autofuse.graph.transform.open_sizes.open_graph import OpenAxis
-from autofuse.kernels.build import Constants, Kernel
 from autofuse.kernels.nest.evaluate import Scope, broadcast
 from autofuse.kernels.nest.index import FORWARD
 from autofuse.kernels.nest.nest import Nest
-from autofuse.kernels.open_sizes.open_function import Arguments, open_function, whole_arrays
-from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index, const
+from autofuse.kernels.tir.emit import Array, Expr, Index, const
 from autofuse.kernels.tir.math import exp_below
 from autofuse.kernels.tir.offsets import delinear
-from autofuse.kernels.workload.workload import Workload, WorkloadOperator
+from autofuse.kernels.workload.workload import WorkloadOperator
 
 LOWEST = float(tvm.tirx.min_value("float32").value)
 """A score that is below all others."""
@@ -49,31 +45,17 @@ class ScoreTile(Array):
         return (index[-2] - self.first) * self.stride + index[-1]
 
 
-def attention_kernel(
-    workload: Workload,
-    attention: Attention,
-    rows: Mapping[int, OpenAxis],
-    target: Target,
-    repeated: Collection[int] = (),
-) -> Kernel:
-    """The kernel of `workload`, an attention at the largest size.
-
-    `rows`: its inputs and outputs, by index, whose open axis has an extent that is read when the kernel runs.
-    `repeated`: those of which each sequence has its own. Packed constants are those of the largest size.
-    """
-
-    def emit(given: Arguments, constants: Constants) -> None:
-        scope = Scope(workload, Emitter(target), whole_arrays(workload, given.one), constants.declare)
-        Tokens(scope, attention, builder.bind(given.count)).emit(given)
-
-    return open_function(workload, rows, emit, repeated=repeated)
+def tile_queries(target: Target) -> int:
+    """Queries of a tile, whose sums are in registers."""
+    return 8 if target.registers >= 32 else 4
 
 
 class Tokens:
-    """Emits an attention over `count` tokens."""
+    """Emits an attention of `queries` to `keys`, of which one number at least is read when the kernel runs."""
 
-    def __init__(self, scope: Scope, attention: Attention, count: Expr) -> None:
-        self.scope, self.workload, self.emitter, self.count = scope, scope.workload, scope.emitter, count
+    def __init__(self, scope: Scope, attention: Attention, queries: Expr, keys: Expr) -> None:
+        self.scope, self.workload, self.emitter = scope, scope.workload, scope.emitter
+        self.query_count, self.key_count = queries, keys
         named = dict(zip(attention.operators, self.workload.operators, strict=True))
         self.scores, self.softmax, self.product = (
             named[name] for name in (attention.scores, attention.softmax, attention.product)
@@ -83,15 +65,18 @@ class Tokens:
         self.result = (self.after or [self.product])[-1].outputs[0]
         self.behind = self.computing_behind()
         *lead, _, self.width = self.shape(self.product.outputs[0])
-        self.most = self.shape(self.softmax.outputs[0])[-1]
+        self.most_queries, self.most = self.shape(self.softmax.outputs[0])[-2:]
         self.heads, self.depth = prod(lead), self.shape(self.scores.inputs[0])[-1]
         self.lanes = self.emitter.lanes
-        self.queries = 8 if self.emitter.target.registers >= 32 else 4
+        self.tile = tile_queries(self.emitter.target)
         self.block = VECTORS * self.lanes
         self.stride = -(-self.most // self.block) * self.block
         self.padded = -(-self.width // self.lanes) * self.lanes
-        self.emitter.analyzer.bind(count, tvm.ir.Range(1, self.most + 1))
-        self.blocks = builder.bind((count + self.block - 1) // self.block)
+        for count, most in ((queries, self.most_queries), (keys, self.most)):
+            if not isinstance(count, int):
+                self.emitter.analyzer.bind(count, tvm.ir.Range(0, most + 1))
+        blocks = (keys + self.block - 1) // self.block
+        self.blocks = blocks if isinstance(blocks, int) else builder.bind(blocks)
 
     def shape(self, value: int) -> tuple[int, ...]:
         return self.workload.values[value].shape
@@ -105,51 +90,6 @@ class Tokens:
         steps = [(one, one.inputs.index(read)) for one, read in zip(self.after, made, strict=False)]
         return Nest(None, self.shape(start), start, steps, [self.result])
 
-    def emit(self, given: Arguments) -> None:
-        """Heads in parallel, of all sequences, each with all its tiles of queries."""
-        emitter = self.emitter
-        with emitter.parallel_parts(self.heads, given.repeats) as (sequence, head):
-            if given.repeats is not None:
-                self.scope.arrays = whole_arrays(self.workload, given.of(sequence))
-            self.keys = emitter.scratch(self.stride * self.depth)
-            self.values = emitter.scratch(self.most * self.padded)
-            self.copy_keys(head)
-            self.copy_values(head)
-            known = self.scope.ready, self.scope.arrays
-            for product in self.beside:
-                self.multiply_beside(product, head)
-            for first, queries in self.tiles():
-                QueryTile(self, head, first, queries).emit()
-            self.scope.ready, self.scope.arrays = known
-
-    def tiles(self) -> Iterator[tuple[Expr, int]]:
-        """(first token, tokens) of each tile, inside of the loop over such tiles: whole ones, the last moved back, or
-        single tokens where there are fewer."""
-        emitter = self.emitter
-        with emitter.when(self.count >= self.queries):
-            tiles = (self.count + (self.queries - 1)) // self.queries
-            with emitter.serial(tiles) as step:
-                yield self.hidden(tirx.min(step * self.queries, self.count - self.queries)), self.queries
-        with emitter.when(self.count < self.queries), emitter.serial(self.count) as first:
-            yield first, 1
-
-    def multiply_beside(self, product: WorkloadOperator, head: Expr) -> None:
-        """A product of the tokens of a head with what has none, which is kept until all its tiles are done."""
-        made, scope = product.outputs[0], self.scope
-        width = self.shape(made)[-1]
-        padded = -(-width // self.block) * self.block
-        kept = self.emitter.scratch(self.most * padded)
-        for first, tokens in self.tiles():
-            TileProduct(self, head, first, tokens).multiply_beside(product, kept, padded)
-        held = ScoreTile(kept, self.shape(made), "float32", 0, 0, padded)
-        scope.ready, scope.arrays = scope.ready | {made}, {**scope.arrays, made: held}
-
-    def hidden(self, first: Expr) -> Expr:
-        """The first query of a tile by a name of which only its bounds are known."""
-        name = self.emitter.hidden(first)
-        self.emitter.analyzer.bind(name, tvm.ir.Range(0, self.most - self.queries + 1))
-        return name
-
     def read(self, value: int, head: Expr, row: Expr, column: Expr) -> Expr:
         """An element of a matrix of one head, computed from what stands in memory."""
         shape = self.shape(value)
@@ -162,29 +102,35 @@ class Tokens:
         """Where a head stands among the axes before its matrix."""
         return tuple(self.emitter.simplify(part) for part in delinear(head, lead))
 
-    def copy_keys(self, head: Expr) -> None:
+    def copied_keys(self, head: Expr) -> Any:
         """Keys as blocks of columns, [block of tokens][depth][token]; the last block is zero behind the last key."""
         emitter, block = self.emitter, self.block
+        keys = emitter.scratch(self.stride * self.depth)
 
         def place(token: Expr, depth: Expr) -> Expr:
             return (token // block * self.depth + depth) * block + token % block
 
         last = self.blocks - 1
+        if isinstance(self.query_count, int):  # there may be no keys
+            last = tirx.max(last, 0)
         with emitter.serial(self.depth) as depth, emitter.vector(block) as lane:
-            emitter.put(self.keys, (last * self.depth + depth) * block + lane, const(0.0, "float32"))
-        with emitter.serial(self.count) as token, emitter.serial(self.depth) as depth, self.scope.point():
-            emitter.put(self.keys, place(token, depth), self.read(self.scores.inputs[1], head, depth, token))
+            emitter.put(keys, (last * self.depth + depth) * block + lane, const(0.0, "float32"))
+        with emitter.serial(self.key_count) as token, emitter.serial(self.depth) as depth, self.scope.point():
+            emitter.put(keys, place(token, depth), self.read(self.scores.inputs[1], head, depth, token))
+        return keys
 
-    def copy_values(self, head: Expr) -> None:
+    def copied_values(self, head: Expr) -> Any:
         """Values as rows of whole vectors, filled up with zeros."""
         emitter = self.emitter
-        with emitter.serial(self.count) as token:
+        values = emitter.scratch(self.most * self.padded)
+        with emitter.serial(self.key_count) as token:
             for column, lanes in self.columns(self.width):
                 with emitter.vector(lanes) as lane, self.scope.point():
                     value = self.read(self.product.inputs[1], head, token, column + lane)
-                    emitter.put(self.values, token * self.padded + column + lane, value)
+                    emitter.put(values, token * self.padded + column + lane, value)
             for column in range(self.width, self.padded):
-                emitter.put(self.values, token * self.padded + column, const(0.0, "float32"))
+                emitter.put(values, token * self.padded + column, const(0.0, "float32"))
+        return values
 
     def columns(self, width: int) -> Iterator[tuple[int, int]]:
         """(first column, lanes) of the vectors of a row."""
@@ -253,10 +199,13 @@ class TileProduct:
 
 
 class QueryTile(TileProduct):
-    """`queries` of one head from number `first` on."""
+    """`queries` of one head from number `first` on; `keys`, `values`: the copies of these, where it reads such."""
 
-    def __init__(self, tokens: Tokens, head: Expr, first: Expr, queries: int) -> None:
+    def __init__(
+        self, tokens: Tokens, head: Expr, first: Expr, queries: int, keys: Any = None, values: Any = None
+    ) -> None:
         super().__init__(tokens, head, first, queries)
+        self.keys, self.values = keys, values
         self.scores = self.emitter.scratch(queries * self.stride)
 
     def emit(self) -> None:
@@ -280,7 +229,7 @@ class QueryTile(TileProduct):
                 self.add(
                     sums,
                     lambda row: held[emitter.simplify(row * depth + place)],
-                    lambda vector, lane: tokens.keys[
+                    lambda vector, lane: self.keys[
                         emitter.simplify((step * depth + place) * self.block + vector * self.lanes + lane)
                     ],
                 )
@@ -294,7 +243,7 @@ class QueryTile(TileProduct):
         ready, arrays = scope.ready, scope.arrays
         tile = ScoreTile(self.scores, tokens.shape(made), "float32", 0, self.first, self.stride)
         scope.ready, scope.arrays = ready | {made}, {**arrays, made: tile}
-        whole = tokens.count // self.lanes
+        whole = tokens.key_count // self.lanes
 
         def changed(row: int, column: Expr) -> None:
             value = tokens.read(read, self.head, self.first + row, column)
@@ -303,16 +252,22 @@ class QueryTile(TileProduct):
         for row in range(self.queries):
             with emitter.serial(whole) as step, emitter.vector(self.lanes) as lane, scope.point():
                 changed(row, step * self.lanes + lane)
-            with emitter.serial(tokens.count - whole * self.lanes) as step, scope.point():
+            rest = tokens.key_count - whole * self.lanes
+            if isinstance(rest, int) and not rest:
+                continue
+            with emitter.serial(rest) as step, scope.point():
                 changed(row, whole * self.lanes + step)
         scope.ready, scope.arrays = ready, arrays
 
     def fill_up(self) -> None:
         """Scores behind the last key, which are no key's: the softmax goes over whole vectors."""
         tokens, emitter = self.tokens, self.emitter
-        with emitter.serial(tokens.blocks * self.block - tokens.count) as more:
+        missing = tokens.blocks * self.block - tokens.key_count
+        if isinstance(missing, int) and not missing:
+            return
+        with emitter.serial(missing) as more:
             for row in range(self.queries):
-                emitter.put(self.scores, row * self.stride + tokens.count + more, const(LOWEST, "float32"))
+                emitter.put(self.scores, row * self.stride + tokens.key_count + more, const(LOWEST, "float32"))
 
     def folded(
         self, first: float, element: Callable[[int, Expr], Expr], fold: Callable[[Expr, Expr], Expr]
@@ -347,7 +302,7 @@ class QueryTile(TileProduct):
 
         def element(row: int, column: Expr) -> Expr:
             value = exp_below(self.score(row, column) - largest[row], emitter.bind)
-            value = emitter.bind(tirx.Select(column < self.tokens.count, value, const(0.0, "float32")))
+            value = emitter.bind(tirx.Select(column < self.tokens.key_count, value, const(0.0, "float32")))
             emitter.put(self.scores, row * self.stride + column, value)
             return value
 
@@ -371,11 +326,11 @@ class QueryTile(TileProduct):
         for column in range(0, padded, self.block):
             vectors = min(self.block, padded - column) // self.lanes
             with self.accumulated(vectors) as sums:
-                with emitter.serial(tokens.count) as token:
+                with emitter.serial(tokens.key_count) as token:
                     self.add(
                         sums,
                         lambda row, token=token: self.score(row, token),  # type: ignore[misc]
-                        lambda vector, lane, token=token, column=column: tokens.values[  # type: ignore[misc]
+                        lambda vector, lane, token=token, column=column: self.values[  # type: ignore[misc]
                             emitter.simplify(token * padded + column + vector * self.lanes + lane)
                         ],
                     )
