@@ -61,6 +61,7 @@ from autofuse.kernels.open_sizes.images.grid_tiles import (
     timed_splits,
 )
 from autofuse.kernels.open_sizes.images.open_grid import GridArgument, GridForm
+from autofuse.kernels.open_sizes.images.row_parts import Border
 from autofuse.kernels.open_sizes.images.whole_grid import PLANE, row_sample, winograd_samples, with_winograd
 from autofuse.kernels.open_sizes.open_rows import check_elements
 from autofuse.kernels.workload.free_reshape import is_free_reshape
@@ -254,21 +255,30 @@ def _built(known: GridOperators, group: GridGroup, layouts: Mapping[str, str], l
         return BuiltGroup(group, bound, tiles, replace(form, splits=splits))
 
     sampled = [axis for axis, _ in placed if axis] == PLANE
-    seen = opened.grid(looked) if looked else grid
-    shown = tuple(_range(opened, seen[one.size], Slide()) for axis, one in placed if axis and one.size in seen)
-    alike = all(opened.are_alike(seen[one], grid[one], slide.multiply) for one, slide in slides.items())
+    borders = _borders(opened, looked, bound.outputs[0], slides) if fill is not None else ()
+    alike = all(len(border.beyond) == 1 for border in borders)
     for winograd, sides in ((True, winograd_samples(ranges)), (False, row_sample(ranges))) if sampled else ():
-        if fill is not None and not alike:
-            break
         if any(side.lengths[0] % one.aligned for side, one in zip(sides, ranges, strict=True)):
+            continue
+        if winograd and not alike:
             continue
         both = zip(*(side.lengths for side in sides), strict=True)
         found = in_tiles((*images, *sides), ((1,) * len(images) + one for one in both))
-        sampling = replace(form, splits=(*images, *sides), bounds=tuple(ranges), seen=shown, winograd=winograd)
+        sampling = replace(form, splits=(*images, *sides), bounds=tuple(ranges), borders=borders, winograd=winograd)
         if is_whole([tile.bound.workload for tile in found.tiles.values()], sampling, ladder):
             return replace(found, form=sampling)
     splits = images + (tile_splits(bound.workload, ranges, beyond) if ranges else ())
     return in_tiles(splits, all_tiles(splits))
+
+
+def _borders(opened: GridGraph, looked: str, result: str, slides: Mapping[int, Slide]) -> tuple[Border, ...]:
+    """What windows see beyond the borders, along each axis of places."""
+    seen, made = opened.grid(looked), opened.axes[result]
+    return tuple(
+        Border(-slides[one.size].offset, opened.beyond(seen[one.size], one, slides[one.size].multiply))
+        for axis, one in sorted(made.items())
+        if axis
+    )
 
 
 def _range(opened: GridGraph, extent: Extent, slide: Slide) -> Range:

@@ -28,7 +28,7 @@ def _takes_whole(workload: Workload, schedule: Schedule, winograd: bool, target:
     """Whether a kernel under a schedule goes over a whole image: by Winograd's algorithm, or row by row."""
     if winograd:
         return bool(algorithm(schedule)) and by_winograd(workload, target)
-    return by_rows(workload, schedule)
+    return by_rows(workload, schedule, target)
 
 
 def _guess_for_whole(workload: Workload, winograd: bool, ladder: Ladder) -> dict[str, int | str] | None:

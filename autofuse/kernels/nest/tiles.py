@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -158,6 +158,10 @@ class Run:
         each = [window.tap_range(start + r) for r in range(self.width)]
         low, high = each[0][0], each[-1][1]  # windows only move on
         return (low, larger(low, high)), each
+
+
+Visit = Callable[[Window, Run, Expr], None]
+"""Emits a tile of a row: its window, the run that it belongs to, and its first result."""
 
 
 def positions(windows: Sequence[Window], outputs: Index, taps: Index) -> Index:

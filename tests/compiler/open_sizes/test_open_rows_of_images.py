@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from autofuse import api
-from autofuse.kernels.open_sizes.images.image_rows import row_split
+from autofuse.kernels.open_sizes.images.row_parts import row_split
 from tests.compiler.open_sizes.images import built_images, check_images
 from tests.compiler.open_sizes.models import weight, write
 
@@ -63,6 +64,44 @@ def test_borders_are_right_at_any_size(tmp_path: Path, threads: int) -> None:
     library = built_images(model, {"height": (8, 100, 4), "width": (12, 140, 4)}, threads=threads)
     shapes = [(8, 12), (8, 140), (100, 12), (100, 140), (12, 16), (24, 28), (40, 56), (60, 100), (36, 60)]
     check_images(model, library, [{"height": high, "width": wide} for high, wide in shapes])
+
+
+WINDOWS = """
+windows (float[N, 3, height, width] x) => (float[N, 32, h, w] y, float[N, 32, k, l] z, float[N, 32, m, n] v) {
+  a = Conv <kernel_shape = [1, 1]> (x, w1)
+  r = Relu (a)
+  d = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1], group = 32> (r, w2, b32)
+  e = Clip (d, least, most)
+  y = Conv <kernel_shape = [5, 3], strides = [2, 2], pads = [2, 0, 2, 1], group = 32> (e, w3)
+  p = MaxPool <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> (r)
+  q = AveragePool <kernel_shape = [3, 3], pads = [1, 1, 1, 1], count_include_pad = 1> (p)
+  z = MaxPool <kernel_shape = [2, 2], strides = [2, 2], ceil_mode = 1> (q)
+  g = Conv <kernel_shape = [3, 3], strides = [2, 3], pads = [1, 1, 1, 1], group = 2> (r, w4)
+  s = Add (g, g)
+  v = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1], group = 8> (s, w5)
+}"""
+WINDOW_WEIGHTS = {
+    "w1": weight(32, 3, 1, 1), "b32": weight(32), "w2": weight(32, 1, 3, 3), "w3": weight(32, 1, 5, 3),
+    "w4": weight(32, 16, 3, 3), "w5": weight(32, 4, 3, 3), "least": np.float32(0), "most": np.float32(6),
+}  # fmt: skip
+"""Depthwise convolutions, poolings and convolutions of groups; strides leave each rest at some size."""
+
+
+@pytest.mark.parametrize(("images", "threads"), [("1", 1), pytest.param("batch", 2, marks=pytest.mark.long)])
+def test_windows_over_channels_and_groups_are_right_at_any_size(tmp_path: Path, images: str, threads: int) -> None:
+    model = write(tmp_path / "windows.onnx", WINDOWS.replace("N", images), WINDOW_WEIGHTS)
+    sizes: dict[str, tuple[int, ...]] = {"height": (5, 70), "width": (8, 90)}
+    sizes |= {"batch": (1, 3)} if images == "batch" else {}
+    library = built_images(model, sizes, threads=threads)
+    shapes = [(5, 8), (5, 90), (70, 8), (70, 90), (6, 9), (7, 10), (8, 11), (9, 12), (23, 37), (31, 58), (64, 83)]
+    points = [{"height": high, "width": wide} for high, wide in shapes]
+    if images == "batch":
+        points = [{"batch": 1 + number % 3, **point} for number, point in enumerate(points)]
+    check_images(model, library, points)
+    found = api.compile(model, database=str(tmp_path / "a.db"), threads=threads, dry_run=True, sizes=sizes)
+    kinds = ("Conv", "Pool")
+    whole = [("the whole image at once" in one.source, one.group) for one in found.groups]
+    assert [group for is_whole, group in whole if not is_whole and any(kind in group for kind in kinds)] == []
 
 
 def test_places_that_padding_of_a_transposed_window_passes_over_are_not_read(tmp_path: Path) -> None:

@@ -18,7 +18,17 @@ from autofuse.kernels.families.elementwise import ends_in_chain
 from autofuse.kernels.families.windows import convolution_windows
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
-from autofuse.kernels.nest.tiles import Run, Window, divisor_near, kernel_tap, positions, row_taps, runs, tap_loops
+from autofuse.kernels.nest.tiles import (
+    Run,
+    Visit,
+    Window,
+    divisor_near,
+    kernel_tap,
+    positions,
+    row_taps,
+    runs,
+    tap_loops,
+)
 from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index, const
 from autofuse.kernels.tir.offsets import delinear
 
@@ -89,12 +99,10 @@ class WindowedEmitter:
         """One row of one block; the last block may have fewer channels."""
 
         def tiles(lanes: int) -> None:
-            for count, phase in self.windows[-1].phases:
-                with self.emitter.serial(count) as number:
-                    for run in runs(phase, int(self.knobs["pixels"])):
-                        with self.emitter.serial(run.count) as tile:
-                            start = tile * run.width + run.start
-                            self.tile(TilePlace(image, block, lanes, row, phase.at(number), run, start, accumulators))
+            def part(window: Window, run: Run, start: Expr) -> None:
+                self.tile(TilePlace(image, block, lanes, row, window, run, start, accumulators))
+
+            self.row(part)
 
         rest = self.channels % self.lanes
         if not rest:
@@ -104,6 +112,14 @@ class WindowedEmitter:
             tiles(self.lanes)
         with self.emitter.when(block == self.blocks - 1):
             tiles(rest)
+
+    def row(self, visit: Visit) -> None:
+        """The tiles of one row of results."""
+        for count, phase in self.windows[-1].phases:
+            with self.emitter.serial(count) as number:
+                for run in runs(phase, int(self.knobs["pixels"])):
+                    with self.emitter.serial(run.count) as tile:
+                        visit(phase.at(number), run, tile * run.width + run.start)
 
     def tile(self, site: TilePlace) -> None:
         """Clear, take every tap, finish."""

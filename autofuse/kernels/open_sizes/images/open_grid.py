@@ -24,6 +24,7 @@ from autofuse.kernels.families.protocol import Schedule
 from autofuse.kernels.nest.evaluate import Pack
 from autofuse.kernels.open_sizes.images.grid_tiles import Range, Split, splits_text, stands_in
 from autofuse.kernels.open_sizes.images.grid_window_copy import WindowCopy
+from autofuse.kernels.open_sizes.images.row_parts import Border
 from autofuse.kernels.open_sizes.open_rows import work
 from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index
 from autofuse.kernels.tir.loops import OF_IMAGES
@@ -59,7 +60,7 @@ class GridForm:
     `sizes`: the open sizes of its results, in the order of the loops; `splits`: how each is parted into tiles.
     `slides`: what the head sees of its input along each size; `fill`: what is beyond the borders, None where it never
     looks there. `bounds`: of the extents of a kernel that goes over the whole image, whose tiles are samples of it; by
-    `winograd`'s algorithm, or row by row. `seen`: the same of its input.
+    `winograd`'s algorithm, or row by row. `borders`: what its windows see beyond them, along rows and columns.
     """
 
     inputs: tuple[GridArgument, ...]
@@ -69,7 +70,7 @@ class GridForm:
     slides: Mapping[int, Slide] = field(default_factory=dict)
     fill: float | str | None = None
     bounds: tuple[Range, ...] = ()
-    seen: tuple[Range, ...] = ()
+    borders: tuple[Border, ...] = ()
     winograd: bool = False
 
     @property

@@ -1,8 +1,8 @@
-"""Kernels of a convolution that go over a whole image of any size, and when they are taken.
+"""Kernels of a convolution or a pooling that go over a whole image of any size, and when they are taken.
 
 Tiles of places (`open_grid.py`) compute more than an image has where it is no multiple of them, and read the weights
-for each. Winograd's algorithm needs neither: its own tiles are small, and go on from row to row. Nor does a convolution
-whose windows never look beyond the borders: its rows are as long as those of the image.
+for each. Winograd's algorithm needs neither: its own tiles are small, and go on from row to row. Nor do windows that
+are computed row by row: their rows are as long as those of the image.
 """
 
 from __future__ import annotations
@@ -18,16 +18,26 @@ from autofuse.graph.cost import EXPENSIVE
 from autofuse.graph.transform.open_sizes.images.grid_windows import Slide
 from autofuse.kernels.build import Constants, Kernel
 from autofuse.kernels.families.contraction.family import CONTRACTION
-from autofuse.kernels.families.contraction.form import Convolution, contraction_form
+from autofuse.kernels.families.contraction.form import (
+    Convolution,
+    contraction_form,
+    group_lanes,
+    group_lanes_refusal,
+)
 from autofuse.kernels.families.contraction.guesses.winograd import LEAST_TILES
 from autofuse.kernels.families.contraction.winograd import ALGORITHMS, Side, winograd_refusal
 from autofuse.kernels.families.protocol import Schedule, vector_lanes
 from autofuse.kernels.families.registry import nests_of
-from autofuse.kernels.families.windows import CONVOLUTIONS, is_depthwise
+from autofuse.kernels.families.windowed.family import POOLS, WINDOWED
+from autofuse.kernels.families.windowed.pixel_lanes import rows_refusal
+from autofuse.kernels.families.windows import CONVOLUTIONS, convolution_windows
 from autofuse.kernels.nest.evaluate import Scope
+from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.nest.scalar import SCALAR
+from autofuse.kernels.nest.tiles import Window
 from autofuse.kernels.open_sizes.images.grid_tiles import Range, Split
-from autofuse.kernels.open_sizes.images.image_rows import EMITTERS, Rows, bordered, edges
+from autofuse.kernels.open_sizes.images.image_rows import EMITTERS, PLACES
+from autofuse.kernels.open_sizes.images.image_windows import WINDOWS
 from autofuse.kernels.open_sizes.images.image_winograd import ImageWinograd, Plane
 from autofuse.kernels.open_sizes.images.open_grid import (
     Given,
@@ -38,6 +48,7 @@ from autofuse.kernels.open_sizes.images.open_grid import (
     declaring,
     grid_function,
 )
+from autofuse.kernels.open_sizes.images.row_parts import Rows, edges
 from autofuse.kernels.tir.emit import Array, Emitter, Expr
 from autofuse.kernels.workload.workload import Value, Workload
 
@@ -71,11 +82,19 @@ def by_winograd(workload: Workload, target: Target) -> bool:
     return winograd_refusal(workload, form.operator, form, vector_lanes(workload, target)) is None
 
 
-def by_rows(workload: Workload, schedule: Schedule) -> bool:
-    """Whether a sample is one convolution, with what is computed of each result, that is computed directly under a
-    schedule."""
+def by_rows(workload: Workload, schedule: Schedule, target: Target) -> bool:
+    """Whether a sample is one convolution or pooling, with what is computed of each result, that is computed directly
+    under a schedule."""
+    nest = _nest(workload)
+    if nest is None or nest.anchor is None:
+        return False
+    if WINDOWED.takes(workload, nest):
+        direct = WINDOWED.chosen(schedule)["algorithm"] == "direct"
+        return direct or rows_refusal(workload, nest.anchor) is not None
     form, knobs = _form(workload), CONTRACTION.chosen(schedule)
-    if form is None or knobs["algorithm"] not in EMITTERS or knobs["order"] == "copied" or form.batch[1] != 1:
+    if form is None or knobs["algorithm"] not in EMITTERS or knobs["order"] == "copied":
+        return False
+    if knobs["algorithm"] == "group_lanes" and group_lanes_refusal(workload, form, vector_lanes(workload, target)):
         return False
     one_place = knobs["algorithm"] == "direct" and all(window.taps == 1 for window in form.windows)
     if one_place and any(one.op_type in EXPENSIVE for one in workload.operators):
@@ -89,36 +108,33 @@ def is_within(grid: GridForm) -> bool:
 
 
 def has_borders(workload: Workload, grid: GridForm) -> bool:
-    """Whether a convolution computed row by row looks beyond the borders of all images of a range alike."""
-    form = _form(workload)
-    beyond = None if form is None or form.operator.op_type != "Conv" else beyond_strides(form, grid)
-    if form is None or beyond is None:
+    """Whether no result of windows computed row by row looks beyond both borders of an image."""
+    nest = _nest(workload)
+    if nest is None or nest.anchor is None or nest.anchor.op_type == "ConvTranspose":
         return False
-    slide = grid.slides[grid.sizes[-1]]
-    return sum(edges(bordered(form.windows[-1], -slide.offset, beyond[-1]))) <= grid.bounds[-1].low
+    along = convolution_windows(workload, nest.anchor)[-1]
+    return sum(edges(along, grid.borders[-1])) <= grid.bounds[-1].low
 
 
-def beyond_strides(form: Convolution, grid: GridForm) -> tuple[int, ...] | None:
-    """Places of the input beyond a stride for each result, along each size; None where they depend on the size."""
-    found = []
-    for window, made, seen in zip(form.windows, grid.bounds, grid.seen, strict=True):
-        low, high = seen.low - made.low * window.stride, seen.high - made.high * window.stride
-        if low != high:
-            return None
-        found.append(low)
-    return tuple(found)
+def _nest(workload: Workload) -> Nest | None:
+    """The nest of windows over an image that a sample is; None where it computes anything else than what needs one
+    place of others."""
+    nests = nests_of(workload)
+    anchor = nests[0].anchor if len(nests) == 1 else None
+    if anchor is None or anchor.op_type not in CONVOLUTIONS | POOLS.keys():
+        return None
+    around = all(one is anchor or (one.op_type in SCALAR and not one.domain) for one in workload.operators)
+    image = len(workload.values[anchor.inputs[0]].shape) == len(SAMPLE) + 2
+    return nests[0] if around and image else None
 
 
 def _form(workload: Workload) -> Convolution | None:
-    """The convolution that a sample is; None where it computes anything else than what needs one place of others."""
-    nests = nests_of(workload)
-    anchor = nests[0].anchor if len(nests) == 1 else None
-    if anchor is None or anchor.op_type not in CONVOLUTIONS or is_depthwise(workload, anchor):
+    """The convolution of all channels, or of groups of some, that a sample is; None where it is something else."""
+    nest = _nest(workload)
+    if nest is None or nest.anchor is None or not CONTRACTION.takes(workload, nest):
         return None
-    form = contraction_form(workload, anchor, by_rows=True)
-    around = all(one is anchor or (one.op_type in SCALAR and not one.domain) for one in workload.operators)
-    image = len(form.windows) == len(SAMPLE) and isinstance(form, Convolution)
-    return form if around and image and isinstance(form, Convolution) else None
+    form = contraction_form(workload, nest.anchor, by_rows=True)
+    return form if isinstance(form, Convolution) else None
 
 
 def winograd_samples(ranges: Sequence[Range]) -> tuple[Split, ...]:
@@ -197,27 +213,38 @@ class _WholeGrid:
         emitter = Emitter(self.target, vector_lanes(workload, self.target))
         scope = Scope(workload, emitter, arrays, declaring(self.constants, number))
         (nest,) = nests_of(workload)
+        assert bool(m) == self.form.winograd
+        if not m:
+            emitter.alone = self.threads == 1
+            self.rows(scope, nest, tile.schedule)
+            return
         assert nest.anchor is not None
         form = contraction_form(workload, nest.anchor, by_rows=True)
         assert isinstance(form, Convolution)
         knobs = CONTRACTION.chosen(tile.schedule)
-        (seen, rows, *_), (_, columns, _, range_) = self.bounds
-        assert bool(m) == self.form.winograd
-        if not m:
-            emitter.alone = self.threads == 1
-            extents = Rows(rows, columns, seen, range_.low, self.borders(form), self.threads)
-            EMITTERS[str(knobs["algorithm"])](scope, nest, form, knobs, extents).emit()
-            return
         high, wide = (Side(size, extent, -slide.offset, gcd(m, one.unit)) for size, extent, slide, one in self.bounds)
         ImageWinograd(scope, nest, form, knobs, m, Plane((high, wide))).emit_image(self.threads)
 
-    def borders(self, form: Convolution) -> tuple[tuple[int, int], ...]:
-        """See `Rows`."""
-        if self.form.fill is None:
-            return ()
-        beyond = beyond_strides(form, self.form)
-        assert beyond is not None
-        return tuple((-slide.offset, more) for (*_, slide, _), more in zip(self.bounds, beyond, strict=True))
+    def rows(self, scope: Scope, nest: Nest, schedule: Schedule) -> None:
+        """One image, row by row."""
+        (seen_rows, rows, *_), (seen_columns, columns, _, range_) = self.bounds
+        extents = Rows(rows, columns, seen_rows, seen_columns, range_.low, self.form.borders, self.threads)
+        if WINDOWED.takes(scope.workload, nest):
+            WINDOWS[WINDOWED.kind(nest)](scope, nest, WINDOWED.chosen(schedule), extents).emit()
+            return
+        assert nest.anchor is not None
+        form, knobs = contraction_form(scope.workload, nest.anchor, by_rows=True), CONTRACTION.chosen(schedule)
+        assert isinstance(form, Convolution)
+        algorithm = str(knobs["algorithm"])
+        form = group_lanes(form) if algorithm == "group_lanes" else form
+        emitters = PLACES if algorithm in PLACES and self.sees_one_place(form) else EMITTERS
+        emitters[algorithm](scope, nest, form, knobs, extents).emit()
+
+    def sees_one_place(self, form: Convolution) -> bool:
+        """Whether each result sees the place where it stands alone, and all tensors have all places or none."""
+        still = all((type(one), one.taps, one.stride) == (Window, 1, 1) for one in form.windows)
+        axes = [one.argument.axes.keys() & {*PLANE} for one in self.arguments]
+        return still and not self.form.borders and all(len(one) in (0, len(PLANE)) for one in axes)
 
     def array(self, value: Value, given: Given, strides: tuple[Expr, ...], image: Expr) -> Array:
         """What belongs to an image of an argument; all of it, where it is the same for each."""

@@ -109,10 +109,10 @@ class GridGraph:
         near = ((*self.low[: extent.size], value, *self.low[extent.size + 1 :]) for value in range(size.low, last))
         return [self.low, self.high, *(() if size.step % extent.per == 0 else near)]
 
-    def are_alike(self, seen: Extent, made: Extent, stride: int) -> bool:
-        """Whether windows of some stride see as many places beyond those of their results at all sizes."""
+    def beyond(self, seen: Extent, made: Extent, stride: int) -> tuple[int, ...]:
+        """Places beyond a stride for each result of windows, all that there are at some size."""
         points = (*self.places(seen), *self.places(made))
-        return len({seen.at(point) - made.at(point) * stride for point in points}) == 1
+        return tuple(sorted({seen.at(point) - made.at(point) * stride for point in points}))
 
     def is_square(self, name: str) -> bool:
         """Whether a tensor has an open size in several axes, as scores have: each token sees the others."""
