@@ -56,7 +56,8 @@ _MANY_TO_MANY = """AffineGrid ArgMax ArgMin Attention AveragePool Bfloat16Conv B
 _REORGANIZE = "Flatten Reshape Squeeze Unsqueeze"
 _SHUFFLE = "DepthToSpace ReverseSequence SpaceToDepth Transpose"
 _OPAQUE = """AllClassNMS Bernoulli BlackmanWindow Compress ConcatFromSequence Constant GRU GRURecurrence HammingWindow
-    HannWindow If ImageDecoder LSTM LSTMRecurrence Loop MaxUnpool MelWeightMatrix Multinomial NonMaxSuppression
+    HannWindow If ImageDecoder JoinPlaces LSTM
+    LSTMRecurrence Loop MaxUnpool MelWeightMatrix Multinomial NonMaxSuppression
     NonZero Optional OptionalGetElement OptionalHasElement RNN RNNRecurrence RandomNormal RandomNormalLike
     RandomUniform RandomUniformLike RegexFullMatch Scan Scatter ScatterElements ScatterND SequenceAt SequenceConstruct
     SequenceEmpty SequenceErase SequenceInsert SequenceLength SequenceMap Shape Size SplitToSequence StringConcat

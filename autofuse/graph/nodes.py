@@ -14,6 +14,7 @@ from autofuse.graph.model import AttributeValue, Operator, Tensor
 from autofuse.graph.own.bfloat16 import bfloat16_nodes, is_of_bfloat16
 from autofuse.graph.own.byte_lookup import byte_lookup_nodes, is_byte_lookup
 from autofuse.graph.own.exact_sums import exact_sum_nodes, is_exact_sum
+from autofuse.graph.own.joined_places import join_nodes, joins_places
 from autofuse.graph.own.names import FLOAT16
 from autofuse.graph.own.recurrence import is_recurrence, recurrence_nodes
 from autofuse.graph.own.weight_only import is_weight_only, weight_only_nodes
@@ -146,8 +147,8 @@ def attribute_proto(value: bytes) -> AttributeProto:
 def nodes_of(operator: Operator, opset: int) -> list[NodeProto]:
     """The ONNX node of an operator, after the Identity nodes that give captured tensors their inner names.
 
-    A recurrence, an exact sum, a lookup of bytes and what rounds to bfloat16 become standard nodes that compute it, a
-    weight-only product ONNX Runtime's node.
+    A recurrence, an exact sum, a lookup of bytes, joined places and what rounds to bfloat16 become standard nodes that
+    compute it, a weight-only product ONNX Runtime's node.
     """
     if is_of_bfloat16(operator):
         return bfloat16_nodes(operator)
@@ -157,6 +158,8 @@ def nodes_of(operator: Operator, opset: int) -> list[NodeProto]:
         return weight_only_nodes(operator)
     if is_byte_lookup(operator):
         return byte_lookup_nodes(operator)
+    if joins_places(operator):
+        return join_nodes(operator)
     if is_exact_sum(operator):
         return exact_sum_nodes(operator, opset)
     captured = operator.attributes.get(CAPTURES, ())

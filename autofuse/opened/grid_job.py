@@ -49,6 +49,7 @@ from autofuse.graph.transform.open_sizes.images.grid_tiles import tile_graph
 from autofuse.graph.transform.open_sizes.images.grid_windows import Look, Slide
 from autofuse.graph.transform.open_sizes.images.places import with_places_apart
 from autofuse.graph.transform.open_sizes.images.reading import changed_grid, read_grid
+from autofuse.graph.transform.open_sizes.images.scales.apart import with_scales_apart
 from autofuse.kernels.emission import Emission
 from autofuse.kernels.lowering.coverage import require_kernels
 from autofuse.kernels.lowering.layout import assign_layouts
@@ -60,12 +61,12 @@ from autofuse.kernels.open_sizes.images.grid_tiles import (
     tile_splits,
     timed_splits,
 )
-from autofuse.kernels.open_sizes.images.open_grid import GridArgument, GridForm
+from autofuse.kernels.open_sizes.images.open_grid import JOINED, GridArgument, GridForm
 from autofuse.kernels.open_sizes.images.row_parts import Border
 from autofuse.kernels.open_sizes.images.whole_grid import PLANE, row_sample, winograd_samples, with_winograd
 from autofuse.kernels.open_sizes.open_rows import check_elements
 from autofuse.kernels.workload.free_reshape import is_free_reshape
-from autofuse.kernels.workload.workload import HALF, bind_workload
+from autofuse.kernels.workload.workload import HALF, Value, bind_workload
 from autofuse.opened.whole_images import for_whole, is_whole, used
 from autofuse.values.arguments import Given, LibraryFormat
 from autofuse.values.signatures import private_key
@@ -148,14 +149,22 @@ def read_images(model: Path, given: Given, sizes: Sequence[OpenSize], told: Prog
     """The graph of a model of images, compared with what the loader makes of it at several sizes."""
     opened_sizes = open_ones(sizes)
 
+    base, twins, _ = points(opened_sizes)
+    known = (base, *twins, tuple(size.high for size in opened_sizes))
+
     @cache
-    def loaded(point: Point) -> Graph:
+    def whole(point: Point) -> Graph:
         named = {size.name: value for size, value in zip(opened_sizes, point, strict=True)}
         return with_places_apart(load(model, form_of(model, sizes, named, given)))
 
+    @cache
+    def loaded(point: Point) -> Graph:
+        symbol = " and ".join(size.name for size in opened_sizes)
+        return with_scales_apart(symbol, [whole(one) for one in (*known, point)])
+
     told(READING, 0, 1)
     try:
-        require_kernels(loaded(points(opened_sizes)[0]))
+        require_kernels(whole(base))
         opened = read_grid(opened_sizes, loaded)
         check_grid(opened)
     except UncoveredError as error:
@@ -183,7 +192,8 @@ def grid_plan(context: Context, read: GridModel, chosen: FoundPlan) -> GridPlan:
     _check_kernels(known)
     groups = grid_groups(known, [group.operators for group in checked.plan.groups], partial(_ordered, opened.graph))
     order = [group.operators for group in groups]
-    in_layouts = {number: group.attention is None and not group.recurs for number, group in enumerate(groups)}
+    apart = [group.attention is not None or group.recurs or group.joins for group in groups]
+    in_layouts = {number: not alone for number, alone in enumerate(apart)}
     layouts = _whole(assign_layouts(opened.graph, order, in_layouts, target))
     ladder = Ladder(context.database, context.environment, Emission(target), chosen.limits)
     return GridPlan(opened, checked, tuple(_built(known, group, layouts, ladder) for group in groups))
@@ -203,9 +213,9 @@ def _check_kernels(known: GridOperators) -> None:
     """InputError for an operator with an open size that no family of ours emits, or a tensor that is too large."""
     opened = known.opened
     whole = opened.at(opened.high)
-    for name in opened.axes:
+    for name in (*opened.axes, *opened.joined):
         check_elements(whole.tensors[name])
-    apart = known.attending
+    apart = known.attending.keys() | {one.name for one in opened.graph.operators if known.joins(one)}
     touching = [one for one in opened.graph.operators if opened.touches(one) and one.name not in apart]
     require_own(opened.graph, touching, opened.refused)
 
@@ -223,11 +233,7 @@ def _built(known: GridOperators, group: GridGroup, layouts: Mapping[str, str], l
     looked = opened.graph.by_name[group.head].inputs[0] if look is not None else ""
     inputs, outputs = (
         tuple(
-            GridArgument(
-                bound.workload.values[index],
-                {axis: one.size for axis, one in opened.axes.get(name, {}).items()},
-                name == looked,
-            )
+            _argument(opened, bound.workload.values[index], name, looked)
             for index, name in zip(bound.workload.of_kind(kind), names, strict=True)
         )
         for kind, names in (("input", bound.inputs), ("output", bound.outputs))
@@ -279,6 +285,12 @@ def _borders(opened: GridGraph, looked: str, result: str, slides: Mapping[int, S
         for axis, one in sorted(made.items())
         if axis
     )
+
+
+def _argument(opened: GridGraph, value: Value, name: str, looked: str) -> GridArgument:
+    """What a kernel is given of a tensor; its head looks at one."""
+    axes = {axis: one.size for axis, one in opened.axes.get(name, {}).items()}
+    return GridArgument(value, axes | dict.fromkeys(opened.joined.get(name, {}), JOINED), name == looked)
 
 
 def _range(opened: GridGraph, extent: Extent, slide: Slide) -> Range:

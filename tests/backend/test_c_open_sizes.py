@@ -16,6 +16,8 @@ from autofuse import api
 from autofuse.cli.main import app
 from tests.backend.forging import forged
 from tests.compiler.open_sizes.decoders import Decoder, step_inputs, written
+from tests.compiler.open_sizes.detectors import SCORE_RANGES, SCORE_SHAPES, SCORES, WEIGHTS
+from tests.compiler.open_sizes.images import built_images, images_at
 from tests.compiler.open_sizes.models import (
     PERCEPTRON,
     PERCEPTRON_WEIGHTS,
@@ -169,6 +171,32 @@ def test_two_sizes_are_right_together(driver: Path, tmp_path: Path) -> None:
         for place, wanted in enumerate(theirs.run(None, inputs_of(model, point))):
             found = np.frombuffer((tmp_path / f"{name}.{place}.out").read_bytes(), wanted.dtype).reshape(wanted.shape)
             np.testing.assert_allclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE, err_msg=name)
+
+
+def test_an_extent_may_be_a_sum_of_products(driver: Path, tmp_path: Path) -> None:
+    model = write(tmp_path / "scores.onnx", SCORES, WEIGHTS)
+    built_images(model, SCORE_RANGES, threads=1)
+    points = {f"{high}x{wide}": {"height": high, "width": wide} for high, wide in SCORE_SHAPES}
+    run(driver, model.with_suffix(".so"), tmp_path, {n: [*images_at(model, one).values()] for n, one in points.items()})
+    theirs = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    for name, point in points.items():
+        (wanted,) = theirs.run(None, images_at(model, point))
+        found = np.frombuffer((tmp_path / f"{name}.0.out").read_bytes(), wanted.dtype).reshape(wanted.shape)
+        np.testing.assert_allclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE, err_msg=name)
+
+
+def test_a_table_whose_sums_do_not_fit_is_refused(driver: Path, tmp_path: Path) -> None:
+    model = write(tmp_path / "scores.onnx", SCORES, WEIGHTS)
+    built_images(model, SCORE_RANGES, threads=1)
+    for line in (b"further 1 1 1 1 0 2 0 0", b"further 0 1 1 1 0 2 0 0", b"further 1 2 1 1 0 2 0 1", b"further 1 1 2"):
+
+        def added(table: bytes, line: bytes = line) -> bytes:
+            return table.replace(b"\nfurther", b"\n" + line + b"\nfurther", 1)
+
+        library = forged(model.with_suffix(".so"), tmp_path / "forged.so", table=added)
+        done = subprocess.run([driver, library, tmp_path], capture_output=True, text=True, check=False)
+        assert done.returncode == 1
+        assert "its table" in done.stderr
 
 
 @pytest.mark.parametrize("batch", [1, 3])

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
+from tests.compiler.open_sizes.detectors import SCORE_RANGES, SCORE_SHAPES, SCORES, WEIGHTS
 from tests.compiler.open_sizes.images import (
     FEW_POINTS,
     FEW_RANGES,
@@ -57,6 +58,17 @@ def test_strides_need_not_divide_a_size(tmp_path: Path) -> None:
         feeds = images_at(path, point)
         for found, wanted in zip(ours.run(None, feeds), theirs.run(None, feeds), strict=True):
             np.testing.assert_allclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE, err_msg=str(point))
+
+
+def test_an_extent_may_be_a_sum_of_products(tmp_path: Path) -> None:
+    path = write(tmp_path / "scores.onnx", SCORES, WEIGHTS)
+    compiled(path, tmp_path / "tuned.onnx", threads=2, sizes=SCORE_RANGES)
+    ours, theirs = session(tmp_path / "tuned.onnx", threads=2), plain(path)
+    for high, wide in SCORE_SHAPES:
+        feeds = images_at(path, {"height": high, "width": wide})
+        for found, wanted in zip(ours.run(None, feeds), theirs.run(None, feeds), strict=True):
+            assert found.shape == wanted.shape
+            np.testing.assert_allclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE, err_msg=f"{high} x {wide}")
 
 
 def test_the_model_says_its_sizes_and_refuses_others(model: Path) -> None:

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from autofuse.backend.compile.calls import UPPER_BOUND, weight_name
 from autofuse.backend.compile.symbols import Symbols, refuse_misfit
 from autofuse.backend.container.open_spec import AxisSpec
+from autofuse.backend.container.stored_axes import own_tensors, stored_axes
 from autofuse.errors import PlanError
 from autofuse.graph.model import Graph
-from autofuse.graph.transform.open_sizes.images.grid_graph import Extent
 from autofuse.graph.transform.open_sizes.stored_shapes import OpenImages, OpenRows
 from autofuse.kernels.tir.loops import is_parallel
 from autofuse.kernels.workload.free_reshape import is_free_reshape
@@ -227,8 +227,8 @@ class _Program:
             self._builder.emit_func_output(relax.Tuple(outputs))
         return AssembledProgram(
             entry, tuple(self._positions), tuple(self._symbols), self._copied(), self._parallel, tuple(self._steps),
-            self._stored, self._storage, tuple(self._weight_values), self._constants, _stored_axes(self._rows),
-            _own(self._rows),
+            self._stored, self._storage, tuple(self._weight_values), self._constants, stored_axes(self._rows),
+            own_tensors(self._rows),
         )  # fmt: skip
 
     def _emit_call(self, bound: BoundWorkload, function: Any, weights: list[Any]) -> None:
@@ -330,28 +330,6 @@ class _Program:
                 found.append(position)
             taken.add(self._storage[name])
         return tuple(found)
-
-
-def image_axes(extents: Mapping[int, Extent]) -> tuple[AxisSpec, ...]:
-    """The axes of a tensor of images that follow an open size."""
-    return tuple(AxisSpec(n, e.size, e.factor, e.per, e.more, None, e.shift) for n, e in sorted(extents.items()))
-
-
-def _own(rows: OpenRows | OpenImages | None) -> Collection[str]:
-    """Tensors of which each sequence has its own."""
-    return rows.repeats.own if isinstance(rows, OpenRows) and rows.repeats is not None else ()
-
-
-def _stored_axes(rows: OpenRows | OpenImages | None) -> dict[str, tuple[AxisSpec, ...]]:
-    """The axes of tensors, as they are stored, that follow an open size: the number of sequences is the first one."""
-    if not isinstance(rows, OpenRows):
-        return {} if rows is None else {name: image_axes(extents) for name, extents in rows.axes.items()}
-    own, size = _own(rows), int(rows.repeats is not None)
-    found: dict[str, tuple[AxisSpec, ...]] = {name: (AxisSpec(0, 0),) for name in own}
-    for name, where in rows.axes.items():
-        lead = found.get(name, ())
-        found[name] = (*lead, AxisSpec(where.axis + len(lead), size, where.factor, 1, where.more))
-    return found
 
 
 class _Functions:

@@ -12,7 +12,7 @@ from functools import cache
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from autofuse.backend.container.open_spec import OpenSpec as OpenSpec
-from autofuse.backend.container.open_spec import part_text
+from autofuse.backend.container.open_spec import part_text, without_nothing_further
 from autofuse.backend.container.parts_spec import Parts as Parts
 from autofuse.backend.container.parts_spec import PartSpec as PartSpec
 from autofuse.backend.container.parts_spec import ValueSpec as ValueSpec
@@ -223,6 +223,7 @@ class Metadata:
         for program in body["programs"]:
             for name in [name for name in ("opened", "most") if program[name] is None]:
                 del program[name]
+            without_nothing_further(program.get("opened"))
         found = self._format_of_sizes or found
         return json.dumps({"format": found, **body}, sort_keys=True, separators=(",", ":"))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 from pydantic import ConfigDict
 
@@ -50,9 +50,29 @@ class SizeSpec:
 
 
 @dataclass(frozen=True)
+class FurtherSpec:
+    """What an extent has beside its first part: `factor` times a `per`-th of size number `size` and `shift`, and
+    `more`. It multiplies the last summand, or `adds` one."""
+
+    __pydantic_config__ = _EXACTLY
+
+    size: int
+    factor: int = 1
+    per: int = 1
+    more: int = 0
+    shift: int = 0
+    adds: bool = False
+
+    def at(self, values: Sequence[int]) -> int:
+        """Its value where the sizes have such values."""
+        return (values[self.size] + self.shift) // self.per * self.factor + self.more
+
+
+@dataclass(frozen=True)
 class AxisSpec:
     """Axis number `axis` of a tensor is `factor` times a `per`-th of size number `size` and `shift`, and `more`; all of
-    this as often as size number `times` says, where there is one."""
+    this as often as size number `times` says, where there is one. What is `further` goes on from there: where places of
+    several maps stand one behind the other, an extent is a sum of products."""
 
     __pydantic_config__ = _EXACTLY
 
@@ -63,21 +83,27 @@ class AxisSpec:
     more: int = 0
     times: int | None = None
     shift: int = 0
+    further: tuple[FurtherSpec, ...] = ()
 
     @property
     def says(self) -> bool:
         """Whether its extent says what the size is."""
-        return self.per == 1 and self.times is None
+        return self.per == 1 and self.times is None and not self.further
 
     @property
     def sizes(self) -> tuple[int, ...]:
         """The numbers of the sizes that it follows."""
-        return (self.size,) if self.times is None else (self.size, self.times)
+        own = (self.size,) if self.times is None else (self.size, self.times)
+        return tuple(dict.fromkeys((*own, *(one.size for one in self.further))))
 
     def at(self, values: Sequence[int]) -> int:
         """The extent where the sizes have such values."""
         once = (values[self.size] + self.shift) // self.per * self.factor + self.more
-        return once if self.times is None else once * values[self.times]
+        last = once if self.times is None else once * values[self.times]
+        whole = 0
+        for one in self.further:
+            whole, last = (whole + last, one.at(values)) if one.adds else (whole, last * one.at(values))
+        return whole + last
 
     def value(self, extent: int) -> int:
         """The size that an extent says; the next one below where none has it."""
@@ -85,6 +111,14 @@ class AxisSpec:
 
     def shown(self, names: Sequence[str]) -> str:
         """The extent, for people."""
+        text = self._first(names)
+        for one in self.further:
+            shown = AxisSpec(self.axis, one.size, one.factor, one.per, one.more, None, one.shift)._first(names)
+            text += f" + {shown}" if one.adds else f"*({shown})" if one.more else f"*{shown}"
+        return text
+
+    def _first(self, names: Sequence[str]) -> str:
+        """Its first part."""
         part = f"({names[self.size]} + {self.shift})" if self.shift else names[self.size]
         part = part if self.per == 1 else f"{part}/{self.per}"
         text = part if self.factor == 1 else f"{self.factor}*{part}"
@@ -232,12 +266,24 @@ class OpenSpec:
 
     def _axis_problem(self, spec: Shaped, one: AxisSpec) -> str:
         known = 0 <= one.axis < len(spec.shape) and all(0 <= number < len(self.sizes) for number in one.sizes)
-        if not known or min(one.factor, one.per) < 1 or not 0 <= one.shift < one.per:
+        if not (known and _is_extent(one) and all(map(_is_extent, one.further))):
             return "has no such axis"
         low, high = ([getattr(size, end) for size in self.sizes] for end in ("low", "high"))
         if spec.shape[one.axis] != one.at(high) or one.at(low) < 0:
             return f"does not have {self.names[one.size]!r:.60} in axis {one.axis}"
         return ""
+
+
+def _is_extent(one: AxisSpec | FurtherSpec) -> bool:
+    return min(one.factor, one.per) >= 1 and 0 <= one.shift < one.per
+
+
+def without_nothing_further(opened: dict[str, Any] | None) -> None:
+    """Leaves out what only few extents have, for older readers."""
+    for axes in (*opened["inputs"], *opened["outputs"]) if opened else ():
+        for one in axes:
+            if not one["further"]:
+                del one["further"]
 
 
 def part_text(names: Sequence[str], above: int | None, most: int | None) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from autofuse.backend.container.metadata import Metadata, OpenSpec, Program, TensorSpec
-from autofuse.backend.container.open_spec import SizeSpec
+from autofuse.backend.container.open_spec import AxisSpec, SizeSpec
 from autofuse.device.cpu_features import system_name
 from autofuse.errors import InputError
 from autofuse.values.names import BFLOAT16
@@ -30,7 +30,8 @@ def table_text(metadata: Metadata, offsets: Sequence[int], *, open_sizes: bool =
     SIZE... NAME` (`output` too), and for each program `program ENTRY INPUTS OUTPUTS WEIGHTS` before its inputs, outputs
     and `uses POSITION` a weight. Then, where sizes are open, `size LOW HIGH NAME` for each (`stepped LOW HIGH STEP
     NAME` where it has a step), `open PORT AXIS SIZE FACTOR MORE PER TIMES` for each extent that follows one (of inputs,
-    then outputs; see `AxisSpec`, TIMES -1 for none), `cache INPUT` for one that is extended in place, and `most
+    then outputs; see `AxisSpec`, TIMES -1 for none; before it `further PORT AXIS SIZE FACTOR MORE PER SHIFT ADDS` for
+    each part that goes on from the first), `cache INPUT` for one that is extended in place, and `most
     PRODUCT` where calls whose open sizes have a larger product go to a later program. Who does not know these lines
     passes over them, and runs the program at the largest sizes, or the first one at all. bfloat16 passes as uint16.
     """
@@ -57,13 +58,21 @@ def _open_lines(program: Program, opened: OpenSpec) -> list[str]:
     names = [spec.name for spec in program.inputs]
     return [
         *map(_size_line, opened.sizes),
-        *(
-            f"open {port} {one.axis} {one.size} {one.factor} {one.more} {one.per} {_number(one.times)} {one.shift}"
-            for port, extents in enumerate(opened.extents)
-            for one in extents
-        ),
+        *(line for port, axes in enumerate(opened.extents) for one in axes for line in _extent_lines(port, one)),
         *(f"cache {names.index(name)}" for name in opened.kept),
         *([] if program.most is None else [f"most {program.most}"]),
+    ]
+
+
+def _extent_lines(port: int, one: AxisSpec) -> list[str]:
+    further = [
+        f"further {port} {one.axis} {more.size} {more.factor} {more.more} {more.per} {more.shift} {int(more.adds)}"
+        for more in one.further
+    ]
+    times = _number(one.times)
+    return [
+        *further,
+        f"open {port} {one.axis} {one.size} {one.factor} {one.more} {one.per} {times} {one.shift}",
     ]
 
 

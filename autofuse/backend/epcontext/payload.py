@@ -22,7 +22,7 @@ from autofuse.link.c_compiler import c_compiler
 from autofuse.ort.provider.build import SOURCES as PROVIDER
 from autofuse.values.scratch import scratch_folder
 
-MAGIC, FORMAT, FORMAT_OF_SIZES = b"AUTOFUSP", 1, 4
+MAGIC, FORMAT, FORMAT_OF_SIZES, FORMAT_OF_SUMS = b"AUTOFUSP", 1, 4, 5
 HEAD = struct.Struct("<8sIIQQQQ")
 """Magic, format, nothing; place and bytes of the image, place and bytes of the weights: `af_payload_head`."""
 SOURCES = Path(__file__).parent / "sources"
@@ -49,7 +49,9 @@ def write_payload(
     """
     offsets, size_bytes = weight_offsets(assembly.weights)
     require_space(path, size_bytes + LINKING_BYTES)
-    form = FORMAT_OF_SIZES if any(program.opened for program in metadata.programs) else FORMAT
+    opened = [program.opened for program in metadata.programs if program.opened is not None]
+    sums = any(one.further for spec in opened for axes in spec.extents for one in axes)
+    form = FORMAT_OF_SUMS if sums else FORMAT_OF_SIZES if opened else FORMAT
     with scratch_folder() as folder:
         image = _image(modules, assembly, metadata, offsets, folder, title)
         start = aligned(HEAD.size, PAGE)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from autofuse.backend.container.metadata import InputSpec, TensorSpec
-from autofuse.backend.container.open_spec import SizeSpec
+from autofuse.backend.container.open_spec import AxisSpec, FurtherSpec, SizeSpec
 from autofuse.backend.container.table import DLPACK_CODES
 from autofuse.backend.freestanding.description import Description, Shapes, tensors
 from autofuse.backend.freestanding.tables import Tables
@@ -229,11 +229,18 @@ def _extent_lines(shapes: Shapes, tables: Tables) -> list[str]:
         *(row.open for row in tables.rows),
         *(known[spec] for spec in (*shapes.given, *shapes.outputs, *shapes.kept)),
     ]
+    return [line for tensor, axes in enumerate(found) for one in axes for line in _parts_of_extent(tensor, one)]
+
+
+def _parts_of_extent(tensor: int, one: AxisSpec) -> list[str]:
+    """An extent, and before it what goes on from its first part."""
+    parts: list[tuple[str, AxisSpec | FurtherSpec]] = [
+        ("AF_ADDS" if more.adds else "AF_MULTIPLIES", more) for more in one.further
+    ]
+    parts.append(("AF_ALONE" if one.times is None else str(one.times), one))
     return [
-        f"{{{tensor}, {one.axis}, {one.size}, {-1 if one.times is None else one.times}, "
-        f"{one.factor}, {one.more}, {one.per}, {one.shift}}}"
-        for tensor, extents in enumerate(found)
-        for one in extents
+        f"{{{tensor}, {one.axis}, {part.size}, {times}, {part.factor}, {part.more}, {part.per}, {part.shift}}}"
+        for times, part in parts
     ]
 
 

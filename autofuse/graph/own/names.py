@@ -3,6 +3,7 @@
 DOMAIN = "autofuse"
 ROUND = "RoundToBfloat16"
 BYTE_LOOKUP = "ByteLookup"
+JOIN_PLACES = "JoinPlaces"
 BFLOAT16_CONTRACTIONS = {"Conv": "Bfloat16Conv", "MatMul": "Bfloat16MatMul"}
 """ONNX operator -> that of operands rounded to bfloat16."""
 FLOAT16_CONTRACTIONS = frozenset({"Conv", "Gemm", "MatMul"})

@@ -11,6 +11,7 @@ import pytest
 
 import autofuse
 from tests.backend.freestanding.native import OpenNative, OpenSession
+from tests.compiler.open_sizes.detectors import SCORE_RANGES, SCORE_SHAPES, SCORES, WEIGHTS
 from tests.compiler.open_sizes.images import (
     FEW_POINTS,
     FEW_RANGES,
@@ -71,6 +72,22 @@ def test_strides_need_not_divide_a_size(tmp_path: Path) -> None:
             for found, wanted in zip(made, theirs.run(None, feeds), strict=True):
                 assert found.shape == wanted.shape, point
                 np.testing.assert_allclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE, err_msg=str(point))
+
+
+def test_an_extent_may_be_a_sum_of_products(tmp_path: Path) -> None:
+    path = write(tmp_path / "scores.onnx", SCORES, WEIGHTS)
+    database, library = str(tmp_path / "scores.db"), tmp_path / "libscores.so"
+    autofuse.compile(path, library, database=database, threads=2, sizes=SCORE_RANGES, format="c")
+    theirs = onnxruntime.InferenceSession(path)
+    with OpenSession(OpenNative(library), 2) as session:
+        for high, wide in SCORE_SHAPES:
+            assert (session.set_size("height", high), session.set_size("width", wide)) == (0, 0)
+            feeds = images_at(path, {"height": high, "width": wide})
+            (wanted,) = theirs.run(None, feeds)
+            assert session.now("output") == [("y", wanted.shape, wanted.nbytes)]
+            code, (found,) = session.call(list(feeds.values()), 0)
+            assert code == 0
+            np.testing.assert_allclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE, err_msg=f"{high} x {wide}")
 
 
 def test_shapes_follow_both_sizes(model: Path, native: OpenNative) -> None:

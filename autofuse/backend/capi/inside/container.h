@@ -155,6 +155,7 @@ static int read_line(af_model *model, const char *word, const char *rest, int *s
   if (!strcmp(word, "size")) return p ? read_size(p, rest, 0) : -1;
   if (!strcmp(word, "stepped")) return p ? read_size(p, rest, 1) : -1;
   if (!strcmp(word, "open")) return p && is_whole(model, seen) ? read_extent(p, rest) : -1;
+  if (!strcmp(word, "further")) return p && is_whole(model, seen) ? read_further(p, rest) : -1;
   if (!strcmp(word, "cache")) return p ? read_cache(p, rest) : -1;
   if (!strcmp(word, "most")) return p ? read_most(p, rest) : -1;
   if (!strcmp(word, "uses")) {

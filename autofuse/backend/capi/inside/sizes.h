@@ -17,7 +17,9 @@ typedef struct {
 } af_size;
 
 /* Axis `axis` of an input, or of an output behind all inputs, is `factor` times a `per`-th of the open size number `size` and `shift`, and `more`;
-   all of this as often as size number `times` says, where that is none below 0. */
+   all of this as often as size number `times` says, where that is none below 0. Where places of several maps stand one behind the other, an
+   extent is a sum of products: what goes on from its first part stands before it, in order, and `MULTIPLIES` the last summand or `ADDS` one. */
+enum { ALONE = -1, MULTIPLIES = -2, ADDS = -3 };
 typedef struct {
   int port, axis, size, times;
   int64_t factor, more, per, shift;
@@ -62,25 +64,64 @@ static af_spec *port_of(const af_program *p, int port) {
 /* Whether an extent says what its size is. */
 static int says(const af_extent *one) { return one->times < 0 && one->per == 1; }
 
-/* Its extent in the table is that at the largest sizes. */
-static int read_extent(af_program *p, const char *text) {
-  af_extent one;
-  long long factor, more, per = 1, shift = 0;
-  int64_t largest;
-  one.times = -1;
-  if (sscanf(text, "%d %d %d %lld %lld %lld %d %lld", &one.port, &one.axis, &one.size, &factor, &more, &per, &one.times, &shift) < 5) return -1;
+static int is_further(const af_extent *one) { return one->times < ALONE; }
+
+static int64_t part_at(const af_extent *one, int64_t size, int64_t times) {
+  int64_t part;
+  if (__builtin_mul_overflow((size + one->shift) / one->per, one->factor, &part) || __builtin_add_overflow(part, one->more, &part)) return -1;
+  return __builtin_mul_overflow(part, times, &part) ? -1 : part;
+}
+
+/* An extent whose first part is that much, by its `further` parts up to an end; below 0 where it is too large a number. */
+static int64_t whole_extent(const af_extent *further, const af_extent *end, int64_t last, const int64_t *sizes) {
+  int64_t whole = 0;
+  for (; further < end; further++) {
+    if (further->times == ADDS && __builtin_add_overflow(whole, last, &whole)) return -1;
+    if (further->times == ADDS) last = 1;
+    if (__builtin_mul_overflow(last, part_at(further, sizes[further->size], 1), &last)) return -1;
+  }
+  return __builtin_add_overflow(whole, last, &whole) ? -1 : whole;
+}
+
+static int64_t extent_at(const af_program *p, const af_extent *one, const int64_t *sizes) {
+  const af_extent *further = one;
+  while (further > p->extent && is_further(further - 1)) further--;
+  return whole_extent(further, one, part_at(one, sizes[one->size], one->times < 0 ? 1 : sizes[one->times]), sizes);
+}
+
+static int keep_extent(af_program *p, af_extent one, long long factor, long long more, long long per, long long shift) {
   if (one.port < 0 || one.port >= p->inputs + p->outputs || one.size < 0 || one.size >= p->sizes) return -1;
-  if (factor < 1 || per < 1 || shift < 0 || shift >= per || one.times < -1 || one.times >= p->sizes) return -1;
-  const af_spec *spec = port_of(p, one.port);
-  if (one.axis < 0 || one.axis >= spec->tensor.ndim) return -1;
-  if (__builtin_mul_overflow((p->size[one.size].high + shift) / per, factor, &largest) || __builtin_add_overflow(largest, more, &largest)) return -1;
-  if (one.times >= 0 && __builtin_mul_overflow(largest, p->size[one.times].high, &largest)) return -1;
-  if (spec->shape[one.axis] != largest) return -1;
+  if (factor < 1 || per < 1 || shift < 0 || shift >= per || one.times >= p->sizes) return -1;
+  if (one.axis < 0 || one.axis >= port_of(p, one.port)->tensor.ndim) return -1;
+  const af_extent *before = p->extents ? &p->extent[p->extents - 1] : NULL;
+  if (before && is_further(before) && (before->port != one.port || before->axis != one.axis)) return -1;
   one.factor = factor, one.more = more, one.per = per, one.shift = shift;
   af_extent *kept = one_more((void **)&p->extent, p->extents, sizeof *kept);
   if (kept == NULL) return -1;
   *kept = one;
   return p->extents++, 0;
+}
+
+/* Of an output, what its extent in the next such record has beside the first part. */
+static int read_further(af_program *p, const char *text) {
+  af_extent one;
+  long long factor, more, per, shift;
+  int adds;
+  if (sscanf(text, "%d %d %d %lld %lld %lld %lld %d", &one.port, &one.axis, &one.size, &factor, &more, &per, &shift, &adds) != 8) return -1;
+  one.times = adds ? ADDS : MULTIPLIES;
+  return one.port < p->inputs ? -1 : keep_extent(p, one, factor, more, per, shift);
+}
+
+/* Its extent in the table is that at the largest sizes. */
+static int read_extent(af_program *p, const char *text) {
+  af_extent one;
+  long long factor, more, per = 1, shift = 0;
+  int64_t high[p->sizes + 1];
+  one.times = ALONE;
+  if (sscanf(text, "%d %d %d %lld %lld %lld %d %lld", &one.port, &one.axis, &one.size, &factor, &more, &per, &one.times, &shift) < 5) return -1;
+  if (one.times < ALONE || keep_extent(p, one, factor, more, per, shift)) return -1;
+  for (int i = 0; i < p->sizes; i++) high[i] = p->size[i].high;
+  return port_of(p, one.port)->shape[one.axis] == extent_at(p, &p->extent[p->extents - 1], high) ? 0 : -1;
 }
 
 static int read_cache(af_program *p, const char *text) {
@@ -108,7 +149,7 @@ static int answers(const af_program *p, const int64_t *sizes) {
 
 static const af_extent *extent_of(const af_program *p, int port, int axis) {
   for (int i = 0; i < p->extents; i++)
-    if (p->extent[i].port == port && p->extent[i].axis == axis) return &p->extent[i];
+    if (p->extent[i].port == port && p->extent[i].axis == axis && !is_further(&p->extent[i])) return &p->extent[i];
   return NULL;
 }
 
@@ -118,16 +159,11 @@ static int is_cache(const af_program *p, int input) {
   return 0;
 }
 
-static int64_t extent_at(const af_extent *one, const int64_t *sizes) {
-  int64_t once = (sizes[one->size] + one->shift) / one->per * one->factor + one->more;
-  return one->times < 0 ? once : once * sizes[one->times];
-}
-
 static void shape_at(const af_program *p, int port, const int64_t *sizes, int64_t *shape) {
   const af_spec *spec = port_of(p, port);
   for (int axis = 0; axis < spec->tensor.ndim; axis++) {
     const af_extent *one = extent_of(p, port, axis);
-    shape[axis] = one ? extent_at(one, sizes) : spec->shape[axis];
+    shape[axis] = one ? extent_at(p, one, sizes) : spec->shape[axis];
   }
 }
 
@@ -159,7 +195,7 @@ static int find_sizes(const af_program *p, const DLTensor *inputs, int64_t *size
   for (int i = 0; i < p->inputs; i++)
     for (int axis = 0; axis < inputs[i].ndim; axis++) {
       const af_extent *one = extent_of(p, i, axis);
-      if (inputs[i].shape[axis] != (one ? extent_at(one, sizes) : p->input[i].shape[axis])) return refuse_shape(p, i, &inputs[i]);
+      if (inputs[i].shape[axis] != (one ? extent_at(p, one, sizes) : p->input[i].shape[axis])) return refuse_shape(p, i, &inputs[i]);
     }
   for (int i = 0; i < p->sizes; i++)
     if (sizes[i] % p->size[i].step)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from autofuse.backend.compile.assemble import AssembledProgram, BoundKernel, assemble_all, image_axes
+from autofuse.backend.compile.assemble import AssembledProgram, BoundKernel, assemble_all
 from autofuse.backend.compile.function import NOTHING_KEPT, Kept
 from autofuse.backend.compile.open_sizes.open_program import OpenTile, require_alike
 from autofuse.backend.compile.realise import (
@@ -20,7 +20,9 @@ from autofuse.backend.compile.realise import (
 from autofuse.backend.compile.symbols import Symbols
 from autofuse.backend.container.metadata import KernelRow, Program
 from autofuse.backend.container.open_spec import OpenSpec, SizeSpec
+from autofuse.backend.container.stored_axes import image_axes
 from autofuse.device.target import Target
+from autofuse.graph.own.joined_places import merged_axes
 from autofuse.graph.transform.open_sizes.images.grid_attention import lies_in_rows
 from autofuse.graph.transform.open_sizes.images.grid_graph import GridGraph
 from autofuse.graph.transform.open_sizes.images.grid_rules import GridGroup
@@ -30,6 +32,7 @@ from autofuse.graph.transform.open_sizes.stored_shapes import OpenImages
 from autofuse.kernels.build import Kernel
 from autofuse.kernels.emission import Emission
 from autofuse.kernels.open_sizes.attention.kernel import AttentionForm, attention_kernel
+from autofuse.kernels.open_sizes.images.grid_join import grid_join_kernel
 from autofuse.kernels.open_sizes.images.grid_reduction import grid_reduction_kernel
 from autofuse.kernels.open_sizes.images.grid_resize import grid_resize_kernel
 from autofuse.kernels.open_sizes.images.open_grid import GridForm, GridTile, Lengths, grid_kernel
@@ -84,7 +87,9 @@ def build_grid_library(
     """
     kernels: list[list[BoundKernel]] = [[(group.bound, group.kernel) for group in part.groups] for part in parts]
     graphs = [part.opened.graph for part in parts]
-    given = [OpenImages(part.opened.sizes, part.opened.axes, part.opened.parts) for part in parts]
+    given = [
+        OpenImages(part.opened.sizes, part.opened.axes, part.opened.parts, joined=part.opened.joined) for part in parts
+    ]
     assembly = assemble_all([*zip(graphs, kernels, strict=True)], Symbols(), given)
     programs = [_described(*both) for both in zip(parts, assembly.programs, strict=True)]
     require_alike(programs)
@@ -126,6 +131,10 @@ def built_kernel(opened: GridGraph, group: BuiltGroup, emission: Emission, threa
         assert resizing is not None
         widths = [opened.shape(name, opened.high)[-1] for name in (group.bound.inputs[0], group.bound.outputs[0])]
         return grid_resize_kernel(resizing, group.form, widths, emission.target)
+    if group.group.joins:
+        assert group.form is not None
+        (name,) = group.group.operators
+        return grid_join_kernel(merged_axes(opened.graph.by_name[name], 0).start, group.form, emission.target)
     if group.form is None:
         (tile,) = group.tiles.values()
         return emission.kernel(group.bound.workload, tile.schedule)
@@ -153,7 +162,7 @@ def _given(opened: GridGraph) -> tuple[str, ...]:
 def _spec(opened: GridGraph) -> OpenSpec:
     sizes = tuple(SizeSpec(size.name, size.low, size.high, size.step) for size in opened.sizes)
     inputs, outputs = (
-        tuple(image_axes(opened.axes.get(name, {})) for name in names)
+        tuple(image_axes(opened.axes.get(name, {}), opened.joined.get(name, {})) for name in names)
         for names in (_given(opened), opened.graph.outputs)
     )
     return OpenSpec(sizes, inputs, outputs)

@@ -76,7 +76,10 @@ typedef struct {
 
 /* An extent that follows an open size: axis `axis` of a tensor is `factor` times a `per`-th of the size number `size` and
    `shift`, and `more`; all of this as often as size number `times` says, where that is not below 0.
-   `tensor`: its number among the rows, then the inputs, the outputs, the caches; extents of one tensor stand together. */
+   `tensor`: its number among the rows, then the inputs, the outputs, the caches; extents of one tensor stand together. Where
+   an extent is a sum of products, what goes on from its first part stands before it, in order: by `times`, each multiplies
+   the last summand or adds one. */
+enum { AF_ALONE = -1, AF_MULTIPLIES = -2, AF_ADDS = -3 };
 typedef struct {
   uint32_t tensor, axis, size;
   int32_t times;

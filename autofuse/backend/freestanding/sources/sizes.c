@@ -75,8 +75,32 @@ void af_end_sizes(AF(session) *session) {
   free(session->kept);
 }
 
-static int follows(const af_extent *extent, uint32_t number) {
-  return extent->size == number || extent->times == (int32_t)number;
+static int is_further(const af_extent *one) { return one->times < AF_ALONE; }
+
+/* The first of the parts of an extent, which stand before it. */
+static const af_extent *first_part(const af_program *p, const af_extent *one) {
+  while (one > p->extent && is_further(one - 1)) one--;
+  return one;
+}
+
+static int follows(const af_program *p, const af_extent *one, uint32_t number) {
+  if (one->times == (int32_t)number) return 1;
+  for (const af_extent *part = first_part(p, one); part <= one; part++)
+    if (part->size == number) return 1;
+  return 0;
+}
+
+static int64_t part_at(const af_extent *one, const int64_t *size) {
+  return (one->factor * ((size[one->size] + one->shift) / one->per) + one->more) * (one->times < 0 ? 1 : size[one->times]);
+}
+
+static int64_t extent_at(const af_program *p, const af_extent *one, const int64_t *size) {
+  int64_t whole = 0, last = part_at(one, size);
+  for (const af_extent *part = first_part(p, one); part < one; part++) {
+    if (part->times == AF_ADDS) whole += last, last = 1;
+    last *= part_at(part, size);
+  }
+  return whole + last;
 }
 
 /* The last plan takes all sizes. */
@@ -95,11 +119,10 @@ void af_resize(AF(session) *session, uint32_t number, int64_t size) {
   session->plan = plan_at(session);
   for (uint32_t i = 0; i < p->extents; i++) {
     const af_extent *one = &p->extent[i];
-    if (!follows(one, number)) continue;
-    *session->extent[i] = (one->factor * ((session->size[one->size] + one->shift) / one->per) + one->more) * (one->times < 0 ? 1 : session->size[one->times]);
+    if (!is_further(one) && follows(p, one, number)) *session->extent[i] = extent_at(p, one, session->size);
   }
   for (uint32_t i = 0; i < p->extents; i++) {
-    if (!follows(&p->extent[i], number) || p->extent[i].tensor < p->rows) continue;
+    if (is_further(&p->extent[i]) || !follows(p, &p->extent[i], number) || p->extent[i].tensor < p->rows) continue;
     uint32_t place = p->extent[i].tensor - p->rows;
     const AF(tensor) *largest = af_largest(p, place);
     size_t most = elements(largest);

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.graph.loading.given.sizes import OpenSize
-from autofuse.graph.transform.open_sizes.images.grid_graph import Extent
+from autofuse.graph.transform.open_sizes.images.grid_graph import Extent, Joined
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis
 from autofuse.graph.transform.open_sizes.repeats import Repeats
 
@@ -64,12 +65,14 @@ class OpenRows:
 
 @dataclass(frozen=True)
 class OpenImages:
-    """The open sizes of a program of images, and the extents of tensors that have one, by axis."""
+    """The open sizes of a program of images, and the extents of tensors that have one, by axis; `joined`: of axes along
+    which places of maps are joined."""
 
     sizes: Sequence[OpenSize]
     axes: Mapping[str, Mapping[int, Extent]]
     parts: Mapping[str, Array] = field(default_factory=dict)
     caches: Collection[str] = ()
+    joined: Mapping[str, Mapping[int, Joined]] = field(default_factory=dict)
 
     @property
     def bounds(self) -> dict[str, int]:
@@ -80,11 +83,17 @@ class OpenImages:
         """See OpenRows."""
         made: list[Any] = list(shape)
         for axis, extent in self.axes.get(name, {}).items():
-            whole = symbols[extent.size] + extent.shift if extent.shift else symbols[extent.size]
-            part = whole if extent.per == 1 else whole // extent.per
-            made[axis] = (part if extent.factor == 1 else part * extent.factor) + extent.more
+            made[axis] = _extent(extent, symbols)
+        for axis, whole in self.joined.get(name, {}).items():
+            made[axis] = sum(rows * prod(_extent(one, symbols) for one in extents) for rows, extents in whole.terms)
         return tuple(made)
 
     def outside(self, name: str, shape: Sequence[int], symbols: Sequence[Any]) -> tuple[Any, ...]:
         """See OpenRows."""
         return self.shape(name, shape, symbols)
+
+
+def _extent(extent: Extent, symbols: Sequence[Any]) -> Any:
+    whole = symbols[extent.size] + extent.shift if extent.shift else symbols[extent.size]
+    part = whole if extent.per == 1 else whole // extent.per
+    return (part if extent.factor == 1 else part * extent.factor) + extent.more

@@ -32,6 +32,8 @@ from autofuse.kernels.workload.workload import Value, Workload
 
 ENOUGH_WORK = 1 << 22
 """Operations of a tile from which on all threads share it; of smaller ones, each thread takes some."""
+JOINED = -1
+"""In the place of an open size: the axis has the places of several maps."""
 Lengths = tuple[int, ...]
 """Places of a tile along each open size."""
 

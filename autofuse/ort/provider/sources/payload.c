@@ -74,9 +74,9 @@ static int load(af_payload *made, char *reason) {
   char name[64];
   memcpy(&head, made->bytes, sizeof head);
   if (memcmp(head.magic, SEGMENTS_MAGIC, sizeof head.magic)) REFUSE("what it holds is no code of autofuse");
-  if (head.format != SEGMENTS_FORMAT && head.format != SEGMENTS_FORMAT_OF_SIZES)
-    REFUSE("another autofuse compiled it (format %u, this provider reads %d and %d): compile the model again, or register the provider of that version", head.format, SEGMENTS_FORMAT, SEGMENTS_FORMAT_OF_SIZES);
-  made->has_sizes = head.format == SEGMENTS_FORMAT_OF_SIZES;
+  made->has_sizes = head.format == SEGMENTS_FORMAT_OF_SIZES || head.format == SEGMENTS_FORMAT_OF_SUMS;
+  if (head.format != SEGMENTS_FORMAT && !made->has_sizes)
+    REFUSE("another autofuse compiled it (format %u, this provider reads %d, %d and %d): compile the model again, or register the provider of that version", head.format, SEGMENTS_FORMAT, SEGMENTS_FORMAT_OF_SIZES, SEGMENTS_FORMAT_OF_SUMS);
   if (head.image_offset > made->size || head.image_bytes > made->size - head.image_offset ||
       head.weights_offset > made->size || head.weights_bytes > made->size - head.weights_offset ||
       head.image_offset % ALIGNMENT || head.weights_offset % ALIGNMENT)

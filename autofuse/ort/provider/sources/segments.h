@@ -13,8 +13,9 @@ typedef struct {
 } af_payload_head;
 _Static_assert(sizeof(af_payload_head) == 48, "as payload.py writes it");
 
-/* `SEGMENTS_FORMAT_OF_SIZES`: a segment has open sizes; then what `af_segments` has at its end is there. */
-enum { SEGMENTS_FORMAT = 1, SEGMENTS_FORMAT_OF_SIZES = 4, SEGMENTS_TEXT = 512, SEGMENTS_OK = 0, SEGMENTS_BAD_ARGUMENT = 1 };
+/* `SEGMENTS_FORMAT_OF_SIZES`: a segment has open sizes; then what `af_segments` has at its end is there.
+   `SEGMENTS_FORMAT_OF_SUMS`: one of its extents is a sum of products, too. */
+enum { SEGMENTS_FORMAT = 1, SEGMENTS_FORMAT_OF_SIZES = 4, SEGMENTS_FORMAT_OF_SUMS = 5, SEGMENTS_TEXT = 512, SEGMENTS_OK = 0, SEGMENTS_BAD_ARGUMENT = 1 };
 #define SEGMENTS_MAGIC "AUTOFUSP"
 
 /* An input or output: compact, the last axis fastest. `type`: as numpy has it, such as "float32". */
@@ -32,7 +33,9 @@ typedef struct {
 } af_open_size;
 
 /* An axis of an input or output whose extent is `factor` times a `per`-th of the open size number `size` and `shift`, and
-   `more`; all of this as often as size number `times` says, where that is not below 0. */
+   `more`; all of this as often as size number `times` says, where that is not below 0. Where an extent is a sum of products,
+   what goes on from its first part stands before it, in order: by `times`, each multiplies the last summand or adds one. */
+enum { SEGMENTS_ALONE = -1, SEGMENTS_MULTIPLIES = -2, SEGMENTS_ADDS = -3 };
 typedef struct {
   uint32_t port, axis, size;
   int32_t times;

@@ -8,15 +8,28 @@
 #include <stdlib.h>
 #include <string.h>
 
+static bool is_further(const af_open_axis *open) { return open->times < SEGMENTS_ALONE; }
+
 static const af_open_axis *open_axis(const af_port *port, size_t axis) {
   for (int i = 0; i < port->axes; i++)
-    if (port->axis[i].axis == axis) return &port->axis[i];
+    if (port->axis[i].axis == axis && !is_further(&port->axis[i])) return &port->axis[i];
   return NULL;
 }
 
-static int64_t extent_at(const af_open_axis *open, const int64_t *sizes) {
+static int64_t part_at(const af_open_axis *open, const int64_t *sizes) {
   int64_t once = open->factor * ((sizes[open->size] + open->shift) / open->per) + open->more;
   return open->times < 0 ? once : once * sizes[open->times];
+}
+
+static int64_t extent_at(const af_port *port, const af_open_axis *open, const int64_t *sizes) {
+  const af_open_axis *part = open;
+  int64_t whole = 0, last = part_at(open, sizes);
+  while (part > port->axis && is_further(part - 1)) part--;
+  for (; part < open; part++) {
+    if (part->times == SEGMENTS_ADDS) whole += last, last = 1;
+    last *= part_at(part, sizes);
+  }
+  return whole + last;
 }
 
 static bool is_known(const af_open_axis *open, const int64_t *sizes) {
@@ -25,7 +38,7 @@ static bool is_known(const af_open_axis *open, const int64_t *sizes) {
 
 void af_read_sizes(const af_port *port, const int64_t *shape, size_t rank, int64_t *sizes) {
   for (const af_open_axis *open = port->axis; open < port->axis + port->axes; open++) {
-    if (open->times >= 0 || open->per > 1 || open->axis >= rank || sizes[open->size] >= 0) continue;
+    if (open->times != SEGMENTS_ALONE || open->per > 1 || open->axis >= rank || sizes[open->size] >= 0) continue;
     int64_t times = shape[open->axis] - open->more;
     if (times >= 0 && times % open->factor == 0) sizes[open->size] = times / open->factor;
   }
@@ -36,7 +49,7 @@ bool af_fits(const af_port *port, const int64_t *shape, size_t rank, const int64
   if (!port->axes) return !memcmp(shape, port->io->shape, rank * sizeof *shape);
   for (size_t i = 0; i < rank; i++) {
     const af_open_axis *open = open_axis(port, i);
-    if (open ? !is_known(open, sizes) || shape[i] != extent_at(open, sizes) : shape[i] != port->io->shape[i]) return false;
+    if (open ? !is_known(open, sizes) || shape[i] != extent_at(port, open, sizes) : shape[i] != port->io->shape[i]) return false;
   }
   return true;
 }
@@ -58,7 +71,7 @@ const int64_t *af_shape_at(const af_port *port, const int64_t *sizes, int64_t *r
   if (!port->axes) return port->io->shape;
   memcpy(room, port->io->shape, (size_t)port->io->rank * sizeof *room);
   for (const af_open_axis *open = port->axis; open < port->axis + port->axes; open++)
-    room[open->axis] = extent_at(open, sizes);
+    if (!is_further(open)) room[open->axis] = extent_at(port, open, sizes);
   return room;
 }
 

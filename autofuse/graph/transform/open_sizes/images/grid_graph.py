@@ -11,12 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import product
+from math import prod
 
 import numpy as np
 
 from autofuse.errors import InputError
 from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.graph.model import Graph, Operator
+from autofuse.graph.own.joined_places import joins_places, merged_axes
 from autofuse.graph.transform.open_sizes.open_graph import (
     TARGET_SHAPES,
     Array,
@@ -47,6 +49,20 @@ class Extent:
         return (values[self.size] + self.shift) // self.per * self.factor + self.more
 
 
+@dataclass(frozen=True)
+class Joined:
+    """An extent of several sizes, along which the places of maps stand one behind the other.
+
+    `terms`: for each map how many rows a place has, and the extents whose product says how many places there are.
+    """
+
+    terms: tuple[tuple[int, tuple[Extent, ...]], ...]
+
+    def at(self, values: Sequence[int]) -> int:
+        """The extent where the sizes have such values."""
+        return sum(rows * prod(extent.at(values) for extent in extents) for rows, extents in self.terms)
+
+
 Point = tuple[int, ...]
 """A value for each open size."""
 
@@ -58,7 +74,8 @@ class GridGraph:
     `axes`: of each tensor that has an open size, its axes that have one. `targets`: of each constant with target sizes,
     place of an element -> what it is. `parts`: constants that are the first part of a longer one, and that one, as it
     is at the largest sizes: positions, masks. `samples`: where extents are not so many parts of a size at each multiple
-    of its step, the points at which the graph was read instead of `points`.
+    of its step, the points at which the graph was read instead of `points`. `joined`: of results of `JoinPlaces`, the
+    axis in which places are joined.
     """
 
     graph: Graph
@@ -68,6 +85,7 @@ class GridGraph:
     targets: Mapping[str, Mapping[int, Extent]]
     parts: Mapping[str, Array] = field(default_factory=dict)
     samples: tuple[Point, ...] = ()
+    joined: Mapping[str, Mapping[int, Joined]] = field(default_factory=dict)
 
     @property
     def symbol(self) -> str:
@@ -86,11 +104,11 @@ class GridGraph:
 
     def has(self, name: str) -> bool:
         """Whether a tensor has an open size."""
-        return name in self.axes
+        return name in self.axes or name in self.joined
 
     def touches(self, operator: Operator) -> bool:
         """Whether an operator reads or makes a tensor with an open size."""
-        return any(name in self.axes for name in (*operator.inputs, *operator.outputs))
+        return any(map(self.has, (*operator.inputs, *operator.outputs)))
 
     def grid(self, name: str) -> dict[int, Extent]:
         """The extent of a tensor along each open size that it has."""
@@ -121,7 +139,7 @@ class GridGraph:
 
     def shape(self, name: str, point: Point) -> tuple[int, ...]:
         """The shape of a tensor at a point."""
-        axes = self.axes.get(name, {})
+        axes: dict[int, Extent | Joined] = {**self.axes.get(name, {}), **self.joined.get(name, {})}
         whole = self.graph.tensors[name].shape
         return tuple(axes[axis].at(point) if axis in axes else extent for axis, extent in enumerate(whole))
 
@@ -191,12 +209,13 @@ def grid_graph(
 ) -> GridGraph:
     """The open graph behind the static graphs of one model at `point`, and at a twin of it for each size.
 
-    `largest`: that at the largest sizes, where constants may be parts of longer ones. InputError that names what
-    depends on a size in another way than `GridGraph` has it.
+    `largest`: that at sizes as large as any of these, and of the range, where constants may be parts of longer ones.
+    InputError that names what depends on a size in another way than `GridGraph` has it.
     """
     axes: dict[str, dict[int, Extent]] = {}
     targets: dict[str, dict[int, Extent]] = {}
     found = GridGraph(graph, sizes, point, axes, targets)
+    joined = joined_places(graph)
     others = []
     for number, (twin_point, twin) in enumerate(twins.items()):
         other, name = with_names_of(sizes[number].name, graph, twin), sizes[number].name
@@ -207,13 +226,37 @@ def grid_graph(
                 where = reader_of(graph, tensor.name)
                 raise refused_at(name, where, f"the number of axes of {tensor.name!r} depends on it")
             for axis, (here, further) in enumerate(zip(tensor.shape, there, strict=True)):
-                if here != further:
+                if here != further and (tensor.name, axis) not in joined:
                     _enter(found, axes, (tensor.name, axis), number, here, Fraction(further - here, step))
         others.append(other)
         for constant, array in graph.constants.items():
             if constant not in axes and not equal_arrays(array, other.constants[constant]):
                 _retarget(found, targets, constant, number, other.constants[constant], step)
-    return replace(found, parts=grown_constants(found.symbol, graph, others, axes, largest))
+    parts = grown_constants(found.symbol, graph, others, axes, largest)
+    return replace(found, parts=parts, joined=joined_extents(graph, axes))
+
+
+def joined_places(graph: Graph) -> set[tuple[str, int]]:
+    """The tensors in which the places of maps are joined, and the axis of each where they are."""
+    joins = [operator for operator in graph.operators if joins_places(operator)]
+    return {(one.outputs[0], merged_axes(one, 0).start) for one in joins}
+
+
+def joined_extents(graph: Graph, axes: Mapping[str, Mapping[int, Extent]]) -> dict[str, dict[int, Joined]]:
+    """The extents of axes in which places are joined, by what is joined there."""
+    found = {}
+    for operator in graph.operators:
+        if not joins_places(operator):
+            continue
+        terms = []
+        for name in operator.inputs:
+            own, shape = axes.get(name, {}), graph.tensors[name].shape
+            merged = merged_axes(operator, len(shape))
+            extents = tuple(own[axis] for axis in merged if axis in own)
+            terms.append((prod(shape[axis] for axis in merged if axis not in own), extents))
+        if any(extents for _, extents in terms):
+            found[operator.outputs[0]] = {merged_axes(operator, 0).start: Joined(tuple(terms))}
+    return found
 
 
 def grown_constants(
@@ -231,16 +274,18 @@ def grown_constants(
 
 
 def with_grown_given(opened: GridGraph) -> GridGraph:
-    """The open graph with its `parts` as further inputs: nothing that depends on a size is folded, or packed.
+    """The open graph with its `parts`, as they are at the largest sizes, as further inputs: nothing that depends on a
+    size is folded, or packed.
 
     InputError where one of them is an output.
     """
     graph = opened.graph
-    for name in opened.parts:
+    parts = {name: part_of(array, opened.shape(name, opened.high)) for name, array in opened.parts.items()}
+    for name in parts:
         if name in graph.returned:
             raise refused_at(opened.symbol, f"the output {name!r}", "it is a constant that depends on the size")
     constants = {name: array for name, array in graph.constants.items() if name not in opened.parts}
-    return replace(opened, graph=replace(graph, inputs=(*graph.inputs, *opened.parts), constants=constants))
+    return replace(opened, graph=replace(graph, inputs=(*graph.inputs, *parts), constants=constants), parts=parts)
 
 
 def _enter(

@@ -14,6 +14,7 @@ from autofuse.errors import InputError, PlanError
 from autofuse.graph.mapping import names
 from autofuse.graph.model import Operator
 from autofuse.graph.own.byte_lookup import is_byte_lookup
+from autofuse.graph.own.joined_places import joins_places
 from autofuse.graph.own.recurrence import is_recurrence
 from autofuse.graph.transform.open_sizes.attention import VIEWS, Attention
 from autofuse.graph.transform.open_sizes.images.grid_attention import attending, grid_attentions, rows_along
@@ -60,7 +61,7 @@ class GridOperators:
         for operator in self.opened.graph.operators:
             if not self.opened.touches(operator) or operator.name in self.attending:
                 continue
-            if self.reduces(operator) or self.resizes(operator) or self.recurs(operator):
+            if self.reduces(operator) or self.resizes(operator) or self.recurs(operator) or self.joins(operator):
                 continue
             look = self.looks[operator.name]
             reason = self._still[operator.name] if look == "" else look if isinstance(look, str) else ""
@@ -107,9 +108,19 @@ class GridOperators:
         # Places behind channels, or in front of them.
         return rank > 2 and (axes == set(range(2, rank)) or (axes == set(range(1, rank - 1)) and rank > 3))
 
+    def joins(self, operator: Operator) -> bool:
+        """Whether an operator makes rows of the places of maps, which lie in them as they are."""
+        if not joins_places(operator) or any(name in self.opened.joined for name in operator.inputs):
+            return False
+        terms = [terms for whole in self.opened.joined.get(operator.outputs[0], {}).values() for terms in whole.terms]
+        given = {*self.opened.parts, *self.opened.graph.constants}
+        return bool(terms) and all(extents for _, extents in terms) and given.isdisjoint(operator.inputs)
+
     def _reason(self, operator: Operator) -> str:
         """Why an operator is not known to keep all places apart; "" where it does."""
         opened = self.opened
+        if any(name in opened.joined for name in (*operator.inputs, *operator.outputs)):
+            return f"places along {opened.symbol} are rows of one axis there, of which nothing is known but joins"
         touched = [name for name in (*operator.inputs, *operator.outputs) if opened.has(name)]
         made = [name for name in operator.outputs if name]
         square = next((name for name in touched if opened.is_square(name)), None)
@@ -175,20 +186,23 @@ def _axes(opened: GridGraph, operator: Operator, rank: int) -> set[int]:
 class GridGroup:
     """`operators` of one kernel, in order. `head`: the one that looks around, if any does. `reduces`: it ends with a
     reduction over all places; `resizes`: it is a resizing of all of them; `recurs`: it is a recurrence over all of
-    them; `attention`: they are one over all of them; `static`: nothing of it has an open size."""
+    them; `joins`: it makes rows of the places of maps; `attention`: they are one over all of them; `static`: nothing of
+    it has an open size."""
 
     operators: tuple[str, ...]
     head: str = ""
     reduces: bool = False
     resizes: bool = False
     recurs: bool = False
+    joins: bool = False
     static: bool = False
     attention: Attention | None = None
 
     @property
     def in_tiles(self) -> bool:
         """Whether its kernel is one of tiles of places, or of fixed sizes; else it is one of all places at once."""
-        return not (self.reduces or self.resizes or self.recurs) and self.attention is None
+        whole = self.reduces or self.resizes or self.recurs or self.joins
+        return not whole and self.attention is None
 
 
 Operators = tuple[str, ...]
@@ -241,6 +255,8 @@ def _group(known: GridOperators, operators: Sequence[Operator]) -> GridGroup | N
         return GridGroup(order, resizes=True) if len(operators) == 1 else None
     if any(known.recurs(operator) for operator in touching):
         return GridGroup(order, recurs=True) if len(operators) == 1 else None
+    if any(known.joins(operator) for operator in touching):
+        return GridGroup(order, joins=True) if len(operators) == 1 else None
     if any(known.reduces(operator) for operator in touching):
         return GridGroup(order, reduces=True) if _is_reduction(known, operators) else None
     heads = [operator for operator in operators if not known.is_still(operator)]

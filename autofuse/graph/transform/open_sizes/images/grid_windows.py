@@ -72,6 +72,8 @@ def look_of(opened: GridGraph, operator: Operator) -> Look | str:
     if rule is None:
         return ""
     data, made = operator.inputs[0], operator.outputs[0]
+    if data in opened.joined:
+        return ""
     if len([name for name in operator.outputs if name]) != 1:
         return "it has several results"
     if any(opened.has(name) for name in operator.inputs[1:]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from autofuse.errors import InputError
 from autofuse.graph.loading.given.sizes import OpenSize
@@ -22,16 +22,17 @@ from autofuse.graph.transform.open_sizes.open_graph import ADVICE
 
 def read_grid(sizes: tuple[OpenSize, ...], load_at: Callable[[Point], Graph]) -> GridGraph:
     """The open graph of a model, compared with what the loader makes of it at the ends of all ranges."""
-    high = tuple(size.high for size in sizes)
     base, twins, more = points(sizes)
     try:
-        opened = grid_graph(sizes, base, load_at(base), {twin: load_at(twin) for twin in twins}, load_at(high))
+        largest = load_at(_largest(sizes, (base, *twins)))
+        opened = grid_graph(sizes, base, load_at(base), {twin: load_at(twin) for twin in twins}, largest)
     except InputError as error:
         samples = samples_of(sizes, load_at(base))
         if not samples:
             raise
         try:
-            opened = uneven_graph(sizes, {point: load_at(point) for point in samples}, load_at(high))
+            largest = load_at(_largest(sizes, samples))
+            opened = uneven_graph(sizes, {point: load_at(point) for point in samples}, largest)
         except InputError:
             raise error from None
     for size in range(len(sizes)):
@@ -43,6 +44,11 @@ def read_grid(sizes: tuple[OpenSize, ...], load_at: Callable[[Point], Graph]) ->
     for point in more:
         check_point(opened, point, load_at(point))
     return with_grown_given(opened)
+
+
+def _largest(sizes: tuple[OpenSize, ...], points: Iterable[Point]) -> Point:
+    """The largest values of sizes, and of points, which may lie beyond the range."""
+    return tuple(map(max, zip(*points, (size.high for size in sizes), strict=True)))
 
 
 def changed_grid(opened: GridGraph, graph: Graph, graph_at: Callable[[Point], Graph]) -> GridGraph:

@@ -17,7 +17,14 @@ from math import lcm
 from autofuse.errors import InputError
 from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.graph.model import Graph, Operator
-from autofuse.graph.transform.open_sizes.images.grid_graph import Extent, GridGraph, Point, grown_constants
+from autofuse.graph.transform.open_sizes.images.grid_graph import (
+    Extent,
+    GridGraph,
+    Point,
+    grown_constants,
+    joined_extents,
+    joined_places,
+)
 from autofuse.graph.transform.open_sizes.open_graph import (
     TARGET_SHAPES,
     equal_arrays,
@@ -71,7 +78,7 @@ def uneven_graph(sizes: tuple[OpenSize, ...], graphs: Mapping[Point, Graph], lar
     axes = read.axes()
     parts = grown_constants(symbol, first, [*named.values()], axes, largest)
     targets = read.targets(axes)
-    return GridGraph(first, sizes, samples[0], axes, targets, parts, samples)
+    return GridGraph(first, sizes, samples[0], axes, targets, parts, samples, joined_extents(first, axes))
 
 
 @dataclass
@@ -96,6 +103,7 @@ class _Read:
         """The extents of all tensors, those that an operator reads before those that it makes. A constant has one of
         these."""
         graph, found = self.graph, dict[str, dict[int, Extent]]()
+        joined = joined_places(graph)
         made = [name for operator in graph.operators for name in operator.outputs if name]
         for name in dict.fromkeys((*graph.inputs, *made, *graph.constants)):
             ranks = {len(one.tensors[name].shape) for one in self.graphs.values()}
@@ -103,7 +111,7 @@ class _Read:
                 raise self.refused(name, f"the number of axes of {name!r} depends on it")
             for axis in range(*ranks):
                 seen = self.seen(name, axis)
-                if len(set(seen)) > 1:
+                if len(set(seen)) > 1 and (name, axis) not in joined:
                     found.setdefault(name, {})[axis] = self.extent(name, axis, seen, found)
         return found
 
