@@ -1,8 +1,9 @@
 """The groups of a program with an open size: those of a plan, where no attention cuts them.
 
 All operators of an attention are one group, and so are the two of a shift; one that picks rows by their number, reduces
-over all of them, sums them up, recurs over them, or appends some to a cache, is a group by itself. What a plan has
-beside them in a group stays together where it hangs together, and is taken apart where it cannot.
+over all of them, sums them up, recurs over them, appends some to a cache, or turns an input or an output, is a group by
+itself. What a plan has beside them in a group stays together where it hangs together, and is taken apart where it
+cannot.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from autofuse.graph.transform.open_sizes.open_graph import OpenGraph
 from autofuse.graph.transform.open_sizes.recurrences import recurs
 from autofuse.graph.transform.open_sizes.rows import picked_rows, reduces_rows, sums_rows
 from autofuse.graph.transform.open_sizes.shifts import shifts
+from autofuse.graph.transform.open_sizes.turns import turns
 
 Operators = tuple[str, ...]
 
@@ -111,6 +113,8 @@ def _apart(opened: OpenGraph) -> list[Grouped]:
             found.append(Grouped((operator.name,), recurs=True))
         elif appends(opened, operator):
             found.append(Grouped((operator.name,), appends=True))
+        elif turns(opened, operator):
+            found.append(Grouped((operator.name,), turns=True))
     return found
 
 

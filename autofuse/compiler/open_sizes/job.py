@@ -277,7 +277,7 @@ def _scheduled(
     made = tuple(_tile(rows, tile, found) for rows, tile in tiles)
     return OpenGroup(
         bound, made, attention=group.attention, picked=group.picked, reduces=group.reduces, sums=group.sums,
-        recurs=group.recurs, appends=group.appends, shift=group.shift,
+        recurs=group.recurs, appends=group.appends, turns=group.turns, shift=group.shift,
     )  # fmt: skip
 
 

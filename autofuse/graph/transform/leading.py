@@ -251,8 +251,12 @@ def _slice(leading: Leading, operator: Operator) -> None:
 
 def _gather(leading: Leading, operator: Operator) -> None:
     (read, indices), axis = operator.inputs, leading.along(operator)
-    place = leading.places.get(read)
-    leading.refuse(operator, place is not None and indices not in leading.places and axis != place.axis)
+    place, picked = leading.places.get(read), leading.places.get(indices)
+    if picked is not None:  # rows of a table
+        leading.refuse(operator, place is None and axis == 0)
+        leading.make(operator, (read, leading.front(indices)), [picked])
+        return
+    leading.refuse(operator, place is not None and axis != place.axis)
     assert place is not None
     moved = place.axis if place.axis < axis else place.axis - 1 + len(leading.shape(indices))
     leading.make(

@@ -47,16 +47,16 @@ class Leading:
             where = opened.place(name)
             if where is not None:
                 self.places[name] = Place(where.axis, 1, where.factor)
-                if not self._leads(name):
+                if name in self.given.constants and not self._leads(name):
                     raise refused_grid(opened, name)
 
     def graph(self) -> Graph:
         """The graph with all operators."""
         for operator in self.given.operators:
             self._add(operator)
-        behind = [name for name in self.given.returned if name in self.places and not self._leads(name)]
-        if behind:
-            raise self._refused(self.given.producers[behind[0]], f"the output {behind[0]!r} has it behind other axes")
+        for name in self.given.returned:
+            if name in self.places and not self._leads(name):
+                self._put_behind(name)
         operators, used = self._needed()
         tensors = {name: tensor for name, tensor in self.tensors.items() if name in used}
         constants = {name: array for name, array in self.constants.items() if name in used}
@@ -119,6 +119,17 @@ class Leading:
             self.tensors[made] = Tensor(made, shape, self.tensors[name].dtype)
             self.operators.append(Operator(f"{made}.transpose", "Transpose", (name,), (made,), {"perm": tuple(order)}))
         return made
+
+    def _put_behind(self, name: str) -> None:
+        """Makes an output that has the size behind other axes of its form with the size in front."""
+        place, rank, maker = self.places[name], len(self.shape(name)), self.given.producers.get(name)
+        made = {result for operator in self.operators for result in operator.outputs}
+        if maker is None or place.kept > 1 or name in made or name not in self.fronts:
+            where = self.given.producers[name]
+            raise self._refused(where, f"the output {name!r} has it behind other axes")
+        forth = (place.axis, *(axis for axis in range(rank) if axis != place.axis))
+        back = {"perm": tuple(forth.index(axis) for axis in range(rank))}
+        self.operators.append(Operator(f"{name}@behind", "Transpose", (self.fronts[name],), (name,), back))
 
     def _turned_front(self, name: str) -> str:
         """The form of a tensor that was made as the model has it."""

@@ -51,9 +51,9 @@ def append_kernel(
 
             def copy_part(head: Expr) -> None:
                 begin = head * (size + added * inner)
-                _copy(emitter, arguments[past].flat(outer * most * inner), head * size, written, begin, size)
+                copy_elements(emitter, arguments[past].flat(outer * most * inner), head * size, written, begin, size)
                 fresh, start = arguments[new].flat(outer * added * inner), head * (added * inner)
-                _copy(emitter, fresh, start, written, begin + size, added * inner)
+                copy_elements(emitter, fresh, start, written, begin + size, added * inner)
 
             shared_parts(emitter, outer, size, threads, copy_part)
 
@@ -64,7 +64,7 @@ def append_kernel(
             written, fresh = arguments[past].flat(prod(shape)), arguments[new].flat(outer * added * inner)
             with emitter.serial(outer) as head:
                 begin = head * (shape[axis] * inner) + size
-                _copy(emitter, fresh, head * (added * inner), written, begin, added * inner)
+                copy_elements(emitter, fresh, head * (added * inner), written, begin, added * inner)
 
     if in_place:
         return open_function(workload, {past: rows[made]}, emit_append, ("input",), repeated, {past: prod(shape)})
@@ -92,7 +92,7 @@ def shift_kernel(
         with given.each() as arguments:
             read, written = arguments[source].flat(most), arguments[made].flat(most)
             _fill(emitter, written, 0, shift.before * inner, shift.value)
-            _copy(emitter, read, shift.first * inner, written, shift.before * inner, kept)
+            copy_elements(emitter, read, shift.first * inner, written, shift.before * inner, kept)
             _fill(emitter, written, shift.before * inner + kept, shift.behind * inner, shift.value)
 
     return open_function(workload, rows, emit, repeated=repeated)
@@ -123,7 +123,7 @@ def _bound(emitter: Emitter, size: Expr, most: int) -> Expr:
     return name
 
 
-def _copy(emitter: Emitter, source: Any, start: Expr, made: Any, begin: Expr, elements: Expr) -> None:
+def copy_elements(emitter: Emitter, source: Any, start: Expr, made: Any, begin: Expr, elements: Expr) -> None:
     """Elements behind one another: whole vectors, then single ones."""
     done: Expr = 0
     for lanes in (emitter.lanes, 1):

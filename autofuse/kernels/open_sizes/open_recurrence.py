@@ -108,7 +108,7 @@ class _Sequences:
         """Tiles of so many sequences as are worth it, one after the other."""
         several = together(self.form, self.knobs, self.target)
         rows = int(several["rows"])
-        lengths = sorted({GROUPS * rows, rows, 1} if rows > 1 else {1}, reverse=True)
+        lengths = sorted({GROUPS * rows, rows, 2, 1} if rows > 1 else {1}, reverse=True)
         count, begin = self.given.repeats, tirx.const(0, "int32")
         cover = Cover.ruled(lengths, partial(tile_counts, lengths))
         for number, whole in enumerate(cover.emitted(count)):

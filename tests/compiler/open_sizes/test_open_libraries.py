@@ -208,7 +208,11 @@ def test_a_further_size_may_be_fixed(tmp_path: Path) -> None:
             {"n": (1, 4), "m": (1, 6)},
             "n and m cannot stay open together; fix one, such as m=6.* n as .* Softmax .*; m as .* leading axis",
         ),
-        ("y = Relu (x)", {"n": 3, "m": (1, 6)}, "m cannot stay open at Relu .* it is not the leading axis of 'x'"),
+        (
+            "y = LogSoftmax <axis = 1> (x)",
+            {"n": 3, "m": (1, 6)},
+            "m cannot stay open at LogSoftmax .* it is not the leading axis of 'x'",
+        ),
         ("y = Relu (x)", {"n": (1, 4)}, "the shape of these inputs is not fixed"),
         ("y = Hardmax (x)", {"n": (1, 4), "m": 6}, "n cannot stay open at Hardmax .* only kernels of fixed sizes"),
     ],

@@ -20,7 +20,7 @@ class Picked:
 class GroupKind:
     """What a group of operators is where it is not of rows: an `attention`, an operator with `picked` rows, one that
     `reduces` over all of them, one that `sums` those before each, a recurrence over them (`recurs`), one that `appends`
-    some to a cache, or two that `shift` them."""
+    some to a cache, one that `turns` an input or an output, or two that `shift` rows."""
 
     attention: Attention | None = None
     picked: Picked | None = None
@@ -28,12 +28,13 @@ class GroupKind:
     sums: bool = False
     recurs: bool = False
     appends: bool = False
+    turns: bool = False
     shift: Shift | None = None
 
     @property
     def in_tiles(self) -> bool:
         """Whether its kernel is one of tiles of rows, or of fixed sizes; else it is one of all rows at once."""
-        whole = self.reduces or self.sums or self.recurs or self.appends
+        whole = self.reduces or self.sums or self.recurs or self.appends or self.turns
         return self.attention is None and self.shift is None and not whole
 
     @property

@@ -22,6 +22,7 @@ from autofuse.graph.transform.open_sizes.open_graph import OpenAxis, OpenGraph, 
 from autofuse.graph.transform.open_sizes.recurrences import recurs
 from autofuse.graph.transform.open_sizes.repeats import is_over_all
 from autofuse.graph.transform.open_sizes.shifts import shifts
+from autofuse.graph.transform.open_sizes.turns import turns
 
 _WINDOWS = names(
     """AveragePool BatchNormalization Conv ConvInteger ConvTranspose DepthToSpace GlobalAveragePool GlobalMaxPool
@@ -84,12 +85,13 @@ def check_rows(opened: OpenGraph, *, apart: bool = False) -> None:
 
     An attention may: there is a kernel for all of it. So may a reduction over all rows, a running sum of them, a
     recurrence whose steps they are, an operator that reads nothing but a few of them, one that appends some to a cache,
-    and two that shift them. `apart`: nothing may. Only an attention knows the end of a constant: all else is given a
-    constant from its beginning on.
+    one that turns an input or an output, and two that shift them. `apart`: nothing may. Only an attention knows the end
+    of a constant: all else is given a constant from its beginning on.
     """
     operators = opened.graph.operators
     attending = set() if apart else {name for found in attentions(opened) for name in found.operators}
     known = set() if apart else {operator.name for operator in operators if appends(opened, operator)}
+    known |= set() if apart else {operator.name for operator in operators if turns(opened, operator)}
     known |= set() if apart else {name for shift in shifts(opened) for name in shift.operators}
     _check_tails(opened, attending)
     for operator in operators:
@@ -97,7 +99,7 @@ def check_rows(opened: OpenGraph, *, apart: bool = False) -> None:
             _check_operator(opened, operator, apart)
     for name in opened.graph.returned:
         maker = opened.graph.producers.get(name)
-        if name in opened.grids and not (maker is not None and appends(opened, maker)):
+        if name in opened.grids and not (maker is not None and (appends(opened, maker) or turns(opened, maker))):
             raise refused_grid(opened, name)
 
 

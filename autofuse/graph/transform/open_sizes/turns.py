@@ -1,0 +1,25 @@
+"""Inputs and outputs that have the open size behind other axes: a Transpose between one of them and rows."""
+
+from __future__ import annotations
+
+from autofuse.graph.model import Operator
+from autofuse.graph.transform.open_sizes.open_graph import OpenAxis, OpenGraph
+
+
+def turns(opened: OpenGraph, operator: Operator) -> bool:
+    """Whether an operator puts the open size of an input in front of all its axes, or that of an output behind others,
+    and leaves the others in their order."""
+    if operator.op_type != "Transpose" or operator.domain:
+        return False
+    read, made, graph = operator.inputs[0], operator.outputs[0], opened.graph
+    given = read in opened.grids and read in graph.inputs and read not in opened.parts
+    returned = made in opened.grids and made in graph.outputs and not graph.consumers.get(made)
+    if given == returned:
+        return False
+    behind, front = (read, made) if given else (made, read)
+    where, rank = opened.place(behind), len(graph.tensors[read].shape)
+    if where is None or where.more or where.factor != 1 or opened.axes.get(front) != OpenAxis(0):
+        return False
+    forth = (where.axis, *(axis for axis in range(rank) if axis != where.axis))
+    back = tuple(forth.index(axis) for axis in range(rank))
+    return operator.attributes.get("perm", tuple(reversed(range(rank)))) == (forth if given else back)
