@@ -14,6 +14,7 @@ import tvm.script.ir_builder.tirx as builder
 from tvm import tirx
 
 from autofuse.kernels.families.contraction.form import Convolution
+from autofuse.kernels.families.contraction.parallel_grid import EVEN, evenness
 from autofuse.kernels.families.contraction.winograd import Knobs, Side, WinogradEmitter, spaced
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
@@ -50,7 +51,8 @@ class ImageWinograd(WinogradEmitter):
         self.products = self.points * self.products_apart
 
     def emit_image(self, threads: int) -> None:
-        """Emits all chunks: each by one thread, where there are enough of them; else all threads share each."""
+        """Emits all chunks: each by one thread, where there are enough of them; else all threads share each. Where they
+        would share its panels unevenly, each takes some of fewer tiles."""
         self.weights = self.packed_weights()
         down, self.across = (builder.bind((side.outputs + self.m - 1) // self.m) for side in self.sides)
         total = builder.bind(down * self.across)
@@ -61,7 +63,8 @@ class ImageWinograd(WinogradEmitter):
             return
         shared = builder.bind((chunks + threads - 1) // threads * threads)
         each = builder.bind(tirx.min((total + shared - 1) // shared, self.most))
-        with builder.If(total >= threads * self.most):
+        uneven = evenness([1] * self.panels, threads) < EVEN
+        with builder.If(total >= (threads if uneven else threads * self.most)):
             with builder.Then(), builder.parallel(0, builder.bind((total + each - 1) // each)) as chunk:
                 self.emit_chunk(chunk * each, tirx.min(total, (chunk + 1) * each), alone=True)
             with builder.Else(), builder.serial(0, chunks) as chunk:

@@ -14,7 +14,6 @@ from math import gcd, prod
 import tvm.script.ir_builder.tirx as builder
 
 from autofuse.device.target import Target
-from autofuse.graph.cost import EXPENSIVE
 from autofuse.graph.transform.open_sizes.images.grid_windows import Slide
 from autofuse.kernels.build import Constants, Kernel
 from autofuse.kernels.families.contraction.family import CONTRACTION
@@ -96,9 +95,6 @@ def by_rows(workload: Workload, schedule: Schedule, target: Target) -> bool:
         return False
     if knobs["algorithm"] == "group_lanes" and group_lanes_refusal(workload, form, vector_lanes(workload, target)):
         return False
-    one_place = knobs["algorithm"] == "direct" and all(window.taps == 1 for window in form.windows)
-    if one_place and any(one.op_type in EXPENSIVE for one in workload.operators):
-        return False  # Zen 4, a Swish behind a 1x1 convolution: 0.55 of the fixed kernel's speed, tiles 0.85
     return (knobs["split_k"], knobs["k_blocking"]) == (1, 1)
 
 
