@@ -236,7 +236,9 @@ def finished(interrupted: Chapter) -> Chapter:
     return chapter.close()
 
 
-@pytest.fixture(params=["killed", "interrupted", pytest.param("finished", marks=pytest.mark.long)])
+@pytest.fixture(
+    params=["killed", *(pytest.param(name, marks=pytest.mark.long) for name in ("interrupted", "finished"))]
+)
 def chapter(request: pytest.FixtureRequest) -> Iterator[Chapter]:
     yield request.getfixturevalue(request.param)
 

@@ -64,6 +64,7 @@ def body_of(*arguments: object) -> Any:
     return json.loads(out)
 
 
+@pytest.mark.long
 def test_a_model_is_trained_shown_and_judged(database: Path, tmp_path: Path) -> None:
     file = tmp_path / "own.model"
     made = body_of("model", "train", "--db", database, "-o", file)

@@ -175,6 +175,7 @@ def test_what_cannot_or_must_not_run_in_onnx_runtime_ignores_the_race(
     assert sides(known) == []
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("counted_rounds")
 def test_tune_records_what_a_compile_looks_up(known: Known, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever won: here a compile is told that ONNX Runtime did."""

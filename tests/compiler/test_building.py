@@ -114,6 +114,7 @@ def test_code_that_takes_too_long_to_translate_gives_way_to_the_simplest_schedul
         api.compile(model, tmp_path / "n.so", database=str(tmp_path / "a.db"), threads=1)
 
 
+@pytest.mark.long
 def test_a_child_ends_what_takes_more_processor_time_than_it_may() -> None:
     from tests.backend.test_long_kernels import sums
 

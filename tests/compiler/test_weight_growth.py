@@ -83,6 +83,7 @@ def test_the_growth_of_the_weights_is_reported(tuned: Tuned) -> None:
     assert (report.weights_bytes, report.held_weights_bytes) == (WEIGHTS, 4 * WEIGHTS)
 
 
+@pytest.mark.long
 def test_what_costs_least_time_for_a_byte_is_given_up_first(tuned: Tuned) -> None:
     tuned.measure(TIMES)
     cases = {4.0: ("winograd4", "winograd4"), 3.0: ("winograd4", "direct"), 1.5: ("winograd2", "direct")}

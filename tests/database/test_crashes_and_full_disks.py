@@ -94,6 +94,7 @@ def recorded(path: Path) -> Counter[int]:
         return Counter(json.loads(str(row[place]))["tile"] for row in candidates.rows)
 
 
+@pytest.mark.long
 def test_killed_ten_times_it_loses_and_doubles_nothing(tmp_path: Path) -> None:
     path = tmp_path / "profile.db"
     chance = random.Random(5)

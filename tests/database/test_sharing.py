@@ -80,6 +80,7 @@ def test_a_share_can_be_signed_and_asked_for_its_signature(mine: Path, tmp_path:
         api.db_import(folder, database=into, trust=[tmp_path / "other.pub"])
 
 
+@pytest.mark.long
 def test_shared_rows_never_outvote_own_ones(mine: Path, tmp_path: Path) -> None:
     """A poisoned database of the very same device claims that everything takes next to nothing."""
     theirs = tmp_path / "theirs.db"

@@ -198,6 +198,7 @@ def test_a_network_is_compiled_and_timed_against_its_rivals(tmp_path: Path, monk
     assert {"CPU", "TVM", "Python"} <= done.facts.keys()
 
 
+@pytest.mark.long
 def test_measuring_again_needs_a_database(tmp_path: Path) -> None:
     small = tmp_path / "small.onnx"
     onnx.save(SMALL["weenet"](), small)

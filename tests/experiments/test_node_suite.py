@@ -120,6 +120,7 @@ def work(item: str) -> str:
     return item
 
 
+@pytest.mark.long
 def test_a_child_that_dies_or_hangs_costs_its_item_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("experiments.children.START_SECONDS", 30.0)
     found: list[str] = []

@@ -33,6 +33,7 @@ from tests.experiments.seven_rounds import samples
 FAKE = Host("tests.experiments.fake_rival", environment={"OMP_NUM_THREADS": "1"})
 
 
+@pytest.mark.long
 def test_rivals_of_another_program_are_timed_checked_and_lost_one_by_one(tmp_path: Path, counted_rounds: None) -> None:
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     rivals = [Contender(kind, kind, tmp_path, FAKE) for kind in ("right", "wrong", "crash", "unknown")]

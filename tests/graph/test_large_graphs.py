@@ -65,6 +65,7 @@ def test_a_long_cycle_is_named_by_its_first_operators() -> None:
         from_model(model_of(nodes, "t4999"), "large")
 
 
+@pytest.mark.long
 def test_a_sum_of_very_many_terms_is_inspected() -> None:
     """A chain of 3,000 additions, each term another reader of one input."""
     count = 3_000

@@ -134,7 +134,14 @@ def test_a_model_that_always_crashes_is_given_up_and_the_others_are_done(job: Jo
     assert outcome.exit_code == 75
 
 
-@pytest.mark.parametrize(("kind", "code"), [("InputError", 2), ("PlanError", 6), ("WrongResultError", 4)])
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [
+        ("InputError", 2),
+        pytest.param("PlanError", 6, marks=pytest.mark.long),
+        pytest.param("WrongResultError", 4, marks=pytest.mark.long),
+    ],
+)
 def test_a_model_that_is_refused_fails_with_its_exit_code(job: Job, write: Any, kind: str, code: int) -> None:
     outcome = job([write("bad", open_behaviour=kind), write("b", candidates=5)], budget_s=600.0)
     assert [task.state for task in outcome.tasks] == ["failed", "done"]
@@ -203,6 +210,7 @@ def test_a_search_beyond_its_memory_limit_costs_its_model_and_no_other(job: Job,
     assert "out_of_memory" in outcome.tasks[0].failure
 
 
+@pytest.mark.long
 def test_kernels_that_are_not_trusted_are_named(job: Job, write: Any) -> None:
     (task,) = job([write("a", candidates=5, untrusted=["Conv 1x8"])], budget_s=600.0).tasks
     assert (task.trusted, task.untrusted) == (True, ("Conv 1x8",))
@@ -222,7 +230,9 @@ def test_a_job_until_a_time_of_day_has_what_is_left_until_then(tmp_path: Path) -
         assert late.left_s() < 0
 
 
-@pytest.mark.parametrize(("verdict", "code"), [(None, 5), ("faster", 5), ("undecided", 0)])
+@pytest.mark.parametrize(
+    ("verdict", "code"), [(None, 5), pytest.param("faster", 5, marks=pytest.mark.long), ("undecided", 0)]
+)
 def test_a_winner_slower_than_the_default_has_its_own_exit_code(
     verdict: str | None, code: int, job: Job, write: Any
 ) -> None:

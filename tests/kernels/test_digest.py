@@ -69,6 +69,7 @@ def test_target_and_generators_belong_to_the_digest() -> None:
     assert digest("", AVX2, VERSIONS) == ""
 
 
+@pytest.mark.long
 def test_the_text_is_the_same_in_every_process() -> None:
     program = (
         "from tests.kernels.kernel_sample import digests\n"

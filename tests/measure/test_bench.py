@@ -70,6 +70,7 @@ def test_rivals_are_checked_and_compared_and_a_broken_one_does_not_disturb(
     assert "broken.onnx" in found["broken"].error
 
 
+@pytest.mark.long
 def test_wrong_results_are_told_but_still_timed(model, target, tmp_path, counted_rounds):
     path, inputs, expected = model
     rivals = [Contender("ours", "onnxruntime", path)]
@@ -93,6 +94,7 @@ def test_contenders_that_make_no_sense_are_refused(rivals, says, target):
         bench_contenders(rivals, {}, 1, 1.0, target=target)
 
 
+@pytest.mark.long
 def test_a_contender_may_run_with_a_number_of_threads_of_its_own(model, target, tmp_path, counted_rounds):
     names = {threads: f"with {threads}" for threads in (None, 1)}
     rivals = [Contender(name, "onnxruntime", model[0], threads=threads) for threads, name in names.items()]

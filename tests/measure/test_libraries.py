@@ -107,6 +107,7 @@ def test_plans_share_the_kernels_that_one_of_them_has_compiled(
     assert all(Path(name).suffix == ".o" for name in kept)
 
 
+@pytest.mark.long
 def test_a_child_that_dies_takes_one_library_with_it(model: Path, orders: list[Order]) -> None:
     killed: list[int] = []
 

@@ -111,6 +111,7 @@ def test_equal_code_is_compiled_once_and_its_object_kept(target, rogues, ask, tm
 TWO_CORES = pytest.mark.skipif(available_cores() < 2, reason="one core builds or times")
 
 
+@pytest.mark.long
 def test_a_time_that_settles_something_may_take_longer(target, rogues, ask, tmp_path):
     """No slice is good, so both candidates are timed until their time is over."""
     policy = SamplingPolicy(cap_s=0.2, waited_limit=-1.0, patient=True)
@@ -167,6 +168,7 @@ def test_a_core_is_kept_for_the_timing_and_freed_after_it(target, rogues, ask, t
     assert any(others for _, others in Watched.seen)
 
 
+@pytest.mark.long
 def test_a_worker_is_replaced_after_its_share_of_candidates(target, rogues, ask, tmp_path):
     limits = Limits(candidates=1)
     with LocalRunner(target, workers=1, limits=limits, policy=QUICK, lock=tmp_path / "lock", **rogues) as runner:

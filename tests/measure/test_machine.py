@@ -22,6 +22,7 @@ def test_each_level_of_memory_answers_later_than_the_one_before(target):
     assert 0.0 < rates.dispatch_us < 1000.0
 
 
+@pytest.mark.long
 def test_a_machine_without_a_third_cache_has_no_rates_of_it(target):
     rates = probe_machine(target, 1)
     assert (rates.l3_ns, rates.l3_gbs_1) == (0.0, 0.0)
@@ -33,6 +34,7 @@ def test_a_child_that_cannot_start_is_a_device_error(target, tmp_path, monkeypat
         probe_machine(target, 1)
 
 
+@pytest.mark.long
 def test_an_instruction_on_bfloat16_has_a_rate_where_there_is_one(target):
     rates = probe_machine(target, 1)
     assert (rates.dots_gflops_1 > 0.1) == ("dots" in bfloat16_multipliers(target))

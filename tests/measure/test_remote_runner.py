@@ -111,6 +111,7 @@ def remote(served: Served, target: Any, rogues: Any) -> Iterator[RemoteRunner]:
         yield made
 
 
+@pytest.mark.long
 class TestRemoteRunner(RunnerContract):
     @pytest.fixture
     def runner(self, remote: RemoteRunner) -> RemoteRunner:

@@ -68,6 +68,7 @@ def test_every_size_is_right_in_any_order(opened: Opened) -> None:
         opened.check(size)
 
 
+@pytest.mark.long
 def test_each_part_of_a_range_has_its_plan(tmp_path: Path) -> None:
     opened = Opened(write(tmp_path / "rows.onnx", PERCEPTRON, PERCEPTRON_WEIGHTS), "batch", 40, plan="none@5,default")
     assert [node.op_type for node in onnx.load(opened.tuned).graph.node] == ["EPContext"]

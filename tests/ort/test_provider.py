@@ -329,6 +329,7 @@ print("again")
 """
 
 
+@pytest.mark.long
 def test_it_is_unloaded_and_loaded_again(folder: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", AGAIN, folder / "tuned2.onnx"], capture_output=True, text=True, check=False, timeout=600

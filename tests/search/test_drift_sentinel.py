@@ -129,6 +129,7 @@ def test_candidates_that_may_be_the_best_are_measured_again(sentinel: DriftSenti
     assert [one.us for one in worth_again(noted, 1.2, 2)] == [100.0, 111.0]
 
 
+@pytest.mark.long
 def test_a_throttled_device_ends_with_a_plan_as_fast(
     run: Any, device: Any, two_layers: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -52,7 +52,7 @@ def choice(database: Path, result: TuneResult) -> FusionPlan:
         return FusionPlan.from_json(base.plan(str(row["plan_key"])) or "")
 
 
-@pytest.mark.parametrize("budget_s", [10.0, 60.0, 180.0])
+@pytest.mark.parametrize("budget_s", [10.0, pytest.param(60.0, marks=pytest.mark.long), 180.0])
 @pytest.mark.parametrize(
     "changes",
     [

@@ -51,6 +51,7 @@ def test_a_lie_never_stands_before_the_rules_own_schedule(
     assert with_lies.plans[with_lies.chosen].composed_us == without.plans[without.chosen].composed_us
 
 
+@pytest.mark.long
 def test_lies_cost_a_few_measurements_and_change_no_answer(
     run: Any, device: Any, two_layers: Path, tmp_path: Path, poisoned: Path
 ) -> None:

@@ -102,7 +102,7 @@ def tune_in_noise(run: Tune, device: Any) -> Callable[..., tuple[TuneResult, Map
 NETWORKS = ("two_layers", "convolution", "one_layer")
 
 
-@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("network", [pytest.param("two_layers", marks=pytest.mark.long), *NETWORKS[1:]])
 def test_what_is_shipped_is_never_slower_than_what_is_compiled_untuned(
     network: str, tune_in_noise: Any, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

@@ -45,7 +45,9 @@ def test_a_pool_with_indices_between_two_products_runs_in_onnx_runtime_and_they_
         assert_same(session.run(None, feeds), expected(pooled(), feeds))
 
 
-@pytest.mark.parametrize("kind", ["bool", "uint8", "int64", "double"])
+@pytest.mark.parametrize(
+    "kind", ["bool", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("uint8", "int64", "double"))]
+)
 def test_what_onnx_runtime_makes_of_any_type_reaches_a_segment(kind: str, tmp_path: Path) -> None:
     model = model_of(
         f"""net (float[4,6] x, bool c) => ({kind}[6,4] y) {{

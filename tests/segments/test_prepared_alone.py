@@ -59,6 +59,7 @@ def test_an_output_of_fixed_size_is_written_to_the_same_memory_at_each_run(tmp_p
     assert len(places) == 1
 
 
+@pytest.mark.long
 def test_what_is_no_tensor_of_numbers_is_not_bound_ahead(tmp_path: Path) -> None:
     model = model_of("net (string[2] x) => (string[2] y) { y = Identity (x) }")
     prepared = library_of(model, tmp_path).prepared({"x": np.array(["a", "b"], dtype=object)})

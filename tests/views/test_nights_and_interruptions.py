@@ -87,6 +87,7 @@ def test_a_run_of_a_job_has_the_jobs_budget(cut_off: Path) -> None:
     assert "a share of the 1 h 00 min of job nights" in autofuse("report", "--db", cut_off, "--run", "1")
 
 
+@pytest.mark.long
 def test_the_report_of_a_job_holds_its_table_and_the_report_of_each_run(cut_off: Path) -> None:
     text = autofuse("report", "--db", cut_off, "--run", "nights")
     assert text.startswith("# nights: interrupted\n")

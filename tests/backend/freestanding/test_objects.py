@@ -44,6 +44,7 @@ def test_equal_code_is_linked_once_and_without_tables_of_unwinding(tmp_path: Pat
     assert unwinding_bytes(tmp_path, *objects.paths) == 0
 
 
+@pytest.mark.long
 def test_a_kernel_of_long_code_is_the_same_as_in_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     net = OnnxBuilder()
     model = net.save(tmp_path / "m.onnx", {"x": (2, 8)}, [net.op("Relu", "y", net.dense("fc", "x", (8, 4)))])

@@ -98,6 +98,7 @@ def test_inputs_and_outputs_have_the_size_of_now(opened: Opened) -> None:
             assert [one[1:] for one in session.now("output")] == [(a.shape, a.nbytes) for a in opened.wanted(size)]
 
 
+@pytest.mark.long
 def test_a_session_goes_from_plan_to_plan(tmp_path: Path) -> None:
     """The tables of all plans are one, with the calls of each."""
     model = write(tmp_path / "rows.onnx", PERCEPTRON, PERCEPTRON_WEIGHTS)

@@ -127,6 +127,7 @@ def test_the_largest_size_may_belong_to_an_early_plan(model: Path, tmp_path: Pat
     assert len(api.load(path).metadata.programs) == 1
 
 
+@pytest.mark.long
 def test_two_sizes_part_by_the_rows_of_all_sequences(tmp_path: Path) -> None:
     model = write(tmp_path / "merged.onnx", MERGED, MERGED_WEIGHTS)
     merged = built_over(model, {"batch": (1, 5), "tokens": (1, 40)}, plan="none@30,default")
@@ -136,11 +137,13 @@ def test_two_sizes_part_by_the_rows_of_all_sequences(tmp_path: Path) -> None:
     assert first != second
 
 
+@pytest.mark.long
 def test_tokens_with_attention_part_their_range(tmp_path: Path) -> None:
     model = write(tmp_path / "tokens.onnx", *tokens(Form(masks=("padding", "causal"), layers=1)))
     check(model, built(model, "tokens", 1, 37, plan="none@8,default"), "tokens", (1, 7, 8, 9, 20, 37))
 
 
+@pytest.mark.long
 def test_images_part_by_their_pixels(tmp_path: Path) -> None:
     model = write(tmp_path / "small.onnx", images.SMALL, images.SMALL_WEIGHTS)
     library = built_over(model, images.FEW_RANGES, plan="none@256,default")  # type: ignore[arg-type]

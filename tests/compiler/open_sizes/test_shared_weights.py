@@ -143,6 +143,7 @@ def test_the_measured_schedules_of_all_tiles_are_looked_up_at_once(
     assert [len(keys) for keys in asked] == [3, 2]
 
 
+@pytest.mark.long
 def test_a_search_tries_the_packing_of_the_first_tile(alone: Path, tmp_path: Path) -> None:
     base = tmp_path / "tuned.db"
     api.tune(alone, sizes=SIZES, trials=12, threads=1, database=str(base))

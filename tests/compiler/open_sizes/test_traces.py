@@ -117,6 +117,7 @@ def test_a_tile_weighs_as_often_as_calls_run_it() -> None:
     assert [tile.runs for tile in weighted(plan, {(7, 3): 0.75, (3, 1): 0.25})] == [0.75, 0.75, 1.5]
 
 
+@pytest.mark.long
 def test_tune_takes_a_trace(model: Path, tmp_path: Path) -> None:
     path = tmp_path / "sizes.csv"
     path.write_text("batch,calls\n4,1\n")

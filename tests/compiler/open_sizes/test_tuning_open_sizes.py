@@ -74,6 +74,7 @@ def test_a_strict_compile_takes_what_was_tuned_and_refuses_what_was_not(
         api.compile(model, database=str(tmp_path / "a.db"), threads=1, dry_run=True, sizes=SIZES, strict=True)
 
 
+@pytest.mark.long
 def test_a_fixed_size_and_an_open_one_know_each_others_times(model: Path, tuned: Any, tmp_path: Path) -> None:
     report = api.compile(
         model, database=str(model.with_suffix(".db")), threads=1, dry_run=True, shapes={"x": (4, 24)}, plan="none"
@@ -90,6 +91,7 @@ def test_a_fixed_size_and_an_open_one_know_each_others_times(model: Path, tuned:
     assert ("nearest shape", "tile of 1 row") in tiers
 
 
+@pytest.mark.long
 def test_a_second_search_knows_what_the_first_measured(model: Path, tuned: Any) -> None:
     again = api.tune(model, sizes=SIZES, trials=1, threads=1, database=str(model.with_suffix(".db")))
     assert 0 < again.hits <= tuned.measured
@@ -97,6 +99,7 @@ def test_a_second_search_knows_what_the_first_measured(model: Path, tuned: Any) 
     assert all(tile.us is not None for tile in again.tiles)
 
 
+@pytest.mark.long
 def test_the_screen_lists_tiles(model: Path, tuned: Any) -> None:
     words = ["tune", model, "--sizes", "batch=1:5", "--trials", 1, "-n", 1, "--db", model.with_suffix(".db")]
     shown = CliRunner().invoke(app, [str(word) for word in words])
@@ -105,6 +108,7 @@ def test_the_screen_lists_tiles(model: Path, tuned: Any) -> None:
     assert "--sizes batch=1:5" in shown.output.split("next", 1)[1]
 
 
+@pytest.mark.long
 def test_rows_of_all_sequences_weigh_together(tmp_path: Path) -> None:
     """3 sequences of 7 tokens are 21 rows: a tile of 16, one of 4 and a single one; a classifier runs for each."""
     model, base = write(tmp_path / "merged.onnx", MERGED, MERGED_WEIGHTS), str(tmp_path / "a.db")
@@ -119,6 +123,7 @@ def test_rows_of_all_sequences_weigh_together(tmp_path: Path) -> None:
     assert any(group.tier == "hit (tile)" for group in report.groups)
 
 
+@pytest.mark.long
 def test_attention_is_left_alone(tmp_path: Path) -> None:
     model = write(tmp_path / "tokens.onnx", *written(Form(masks=("causal",))))
     result = api.tune(model, sizes={"tokens": (1, 3)}, trials=1, threads=1, database=str(tmp_path / "a.db"))
