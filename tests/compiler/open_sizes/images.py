@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -156,14 +157,20 @@ def check_images(model: Path, library: Library, points: Iterable[Point]) -> None
 
 
 class Net:
-    """A random network of images of 8 or 16 channels, at most a quarter or four times as large as its input."""
+    """A random network of images of 8 or 16 channels, at most a quarter or four times as large as its input.
 
-    def __init__(self, generator: np.random.Generator) -> None:
-        self.generator = generator
+    `odd`: its sizes may have any value, so that images are alike only where the same steps halved them, and one may be
+    resized to another. `rows`: it makes rows of the places of two images, which are joined.
+    """
+
+    def __init__(self, generator: np.random.Generator, odd: bool = False, rows: bool = False) -> None:
+        self.generator, self.odd, self.rows = generator, odd, rows
         self.lines: list[str] = []
         self.weights: dict[str, Array] = {"twice": np.array([1, 1, 2, 2], np.float32)}
         self.known: dict[str, tuple[int, int]] = {"x": (8, 0)}
         """Of each tensor its channels, and how often it was made twice as large."""
+        self.steps: dict[str, str] = {"x": ""}
+        """What made each tensor smaller or larger."""
 
     def written(self, operators: int = 7) -> tuple[str, dict[str, Array]]:
         """The text of the network, and its weights."""
@@ -171,8 +178,27 @@ class Net:
         for number in range(operators):
             made = self.add(made, f"t{number}")
         channels = self.known[made][0]
-        head = f"random (float[1, 8, height, width] x) => (float[1, {channels}, h, w] {made}) "
-        return head + "{\n" + "\n".join(self.lines) + "\n}", self.weights
+        returned = f"float[1, {channels}, h, w] {made}"
+        if self.rows:
+            returned += ", float[1, rows, 3] y"
+            self.join(made, str(self.generator.choice([*self.known])))
+        head = f"random (float[1, 8, height, width] x) => ({returned}) "
+        body = "\n".join(self.lines)
+        words = set(re.findall(r"\w+", body))
+        return head + "{\n" + body + "\n}", {name: array for name, array in self.weights.items() if name in words}
+
+    def join(self, *sources: str) -> None:
+        """Rows of three numbers, two for each place of some tensors, as `y`."""
+        self.weights["rows"] = np.array([1, -1, 3])
+        for number, source in enumerate(sources):
+            self.weights[f"scores{number}"] = weight(6, self.known[source][0], 1, 1, seed=number)
+            self.lines += [
+                f"c{number} = Conv ({source}, scores{number})",
+                f"p{number} = Transpose <perm = [0, 2, 3, 1]> (c{number})",
+                f"r{number} = Reshape (p{number}, rows)",
+            ]
+        joined = ", ".join(f"r{number}" for number in range(len(sources)))
+        self.lines += [f"j = Concat <axis = 1> ({joined})", "y = Softmax <axis = -1> (j)"]
 
     def add(self, source: str, made: str) -> str:
         """One more operator, most of them on the newest tensor."""
@@ -180,10 +206,12 @@ class Net:
         kinds = ["conv", "conv", "depthwise", "relu", "sum", "join"]
         kinds += ["pool", "stride"] if level > -2 else []
         kinds += ["linear", "nearest", "transposed"] if level < 1 else []
+        kinds += ["back", "back"] if self.odd else []
         kind = str(self.generator.choice(kinds))
         alike = [name for name, known in self.known.items() if known[1] == level]
+        alike = [name for name in alike if self.steps[name] == self.steps[source]] if self.odd else alike
         other = str(self.generator.choice(alike))
-        after = channels
+        after, steps = channels, self.steps[source]
         if kind in ("conv", "stride"):
             after = int(self.generator.choice([8, 16]))
             taps, dilation = (3, 1) if kind == "stride" else (int(self.generator.choice([1, 3, 5])), 1)
@@ -205,6 +233,16 @@ class Net:
             self.lines.append(f"{made} = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> ({source})")
         elif kind in ("linear", "nearest"):
             self.lines.append(f'{made} = Resize <mode = "{kind}"> ({source}, , twice)')
+        elif kind == "back":
+            other = str(self.generator.choice([*self.known]))
+            mode = str(self.generator.choice(["linear", "nearest"]))
+            self.lines.append(f"{made}s = Shape ({other})")
+            self.weights[f"f{made}"], self.weights[f"e{made}"] = np.array([2]), np.array([4])
+            self.weights[f"n{made}"] = np.array([1, channels])
+            self.lines.append(f"{made}h = Slice ({made}s, f{made}, e{made})")
+            self.lines.append(f"{made}z = Concat <axis = 0> (n{made}, {made}h)")
+            self.lines.append(f'{made} = Resize <mode = "{mode}"> ({source}, , , {made}z)')
+            level, steps = self.known[other][1], self.steps[other]
         elif kind == "join" and channels + self.known[other][0] <= 32:
             after = channels + self.known[other][0]
             self.lines.append(f"{made} = Concat <axis = 1> ({source}, {other})")
@@ -213,4 +251,5 @@ class Net:
         else:
             self.lines.append(f"{made} = Relu ({source})")
         self.known[made] = after, level + (kind in ("linear", "nearest", "transposed")) - (kind in ("pool", "stride"))
+        self.steps[made] = steps + kind[0] * (kind in ("linear", "nearest", "transposed", "pool", "stride"))
         return made

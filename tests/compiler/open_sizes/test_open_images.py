@@ -205,3 +205,18 @@ def test_random_networks_are_right_at_any_size(tmp_path: Path, seed: int) -> Non
     library = built_images(model, {"height": (4, 60, 4), "width": (4, 60, 4)}, threads=1 + seed % 2)
     drawn = [{"height": int(4 * h), "width": int(4 * w)} for h, w in generator.integers(1, 16, (8, 2))]
     check_images(model, library, [{"height": 4, "width": 4}, {"height": 60, "width": 60}, *drawn])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(8))
+def test_random_networks_are_right_at_odd_sizes(tmp_path: Path, seed: int) -> None:
+    """The same where strides divide no size, images are resized to others, and rows of places are joined."""
+    generator = np.random.default_rng([seed, 1])
+    model = write(tmp_path / "random.onnx", *Net(generator, odd=True, rows=True).written())
+    try:
+        library = built_images(model, {"height": (5, 61), "width": (6, 47)}, threads=1 + seed % 2)
+    except InputError as error:
+        assert "no whole number of" in str(error) or "no multiple of" in str(error), error
+        return
+    drawn = [{"height": int(h), "width": int(w)} for h, w in generator.integers((5, 6), (62, 48), (8, 2))]
+    check_images(model, library, [{"height": 5, "width": 6}, {"height": 61, "width": 47}, *drawn])

@@ -64,3 +64,18 @@ def test_a_signal_is_resized_alike_at_any_length(tmp_path: Path) -> None:
     }"""
     model = write(tmp_path / "signal.onnx", text, {"more": np.array([1, 1, 2.5], np.float32)})
     check_images(model, built_images(model, {"length": (2, 60, 2)}), [{"length": n} for n in (2, 4, 18, 34, 60)])
+
+
+@pytest.mark.parametrize("mode", ["linear", pytest.param("nearest", marks=pytest.mark.long)])
+def test_half_of_an_odd_size_is_resized_to_all_of_it(tmp_path: Path, mode: str) -> None:
+    """The factor is 2 at even sizes only."""
+    text = f"""
+      odd (float[1, 3, height, width] x) => (float[1, 3, k, l] y) {{
+        p = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (x)
+        {TO_INPUT.format(lead="lead3")}
+        y = Resize <mode = "{mode}"> (p, , , t)
+      }}"""
+    model = write(tmp_path / "odd.onnx", text, {"lead3": WEIGHTS["lead3"]})
+    library = built_images(model, {"height": (5, 31), "width": (6, 41)})
+    shapes = [(5, 6), (5, 41), (31, 6), (31, 41), (7, 11), (16, 17), (29, 23)]
+    check_images(model, library, [{"height": high, "width": wide} for high, wide in shapes])

@@ -210,7 +210,8 @@ def _scale(opened: GridGraph, operator: Operator, axis: int) -> Fraction:
     before, after = (opened.axes[name][axis] for name in (operator.inputs[0], operator.outputs[0]))
     if after.more * before.factor * after.per != before.more * after.factor * before.per:
         return Fraction(0)
-    if opened.sizes[after.size].step % after.per and (after.per, after.shift) != (before.per, before.shift):
+    step = opened.sizes[after.size].step
+    if (step % after.per or step % before.per) and (after.per, after.shift) != (before.per, before.shift):
         return Fraction(0)
     return Fraction(after.factor * before.per, after.per * before.factor)
 
