@@ -248,7 +248,9 @@ def _built(known: GridOperators, group: GridGroup, layouts: Mapping[str, str], l
     order = tuple(one.size for _, one in placed)
     slides = {} if look is None else look.slides
     beyond = look is not None and _looks_beyond(opened, looked, bound.outputs[0], look)
-    ranges = [_range(opened, grid[one.size], slides.get(one.size, Slide())) for axis, one in placed if axis]
+    in_rows = len(placed) == 1 and not group.head  # places in front of all else are no images
+    along = [one for axis, one in placed if axis or in_rows]
+    ranges = [_range(opened, grid[one.size], slides.get(one.size, Slide())) for one in along]
     images = (ONE,) * (len(order) - len(ranges))
     fill = look.fill if look is not None and beyond else None
     form = GridForm(inputs, outputs, order, (), slides, fill)

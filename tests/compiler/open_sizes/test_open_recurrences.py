@@ -80,6 +80,9 @@ def test_both_ways_over_the_places_of_a_signal(tmp_path: Path) -> None:
     )
     signature = "(float[1, 4, frames] given) => (float[m, 1, 5] y)"
     model = stacked(tmp_path, "LSTM", 2, signature, front, "y = MatMul (y2j, v)", k=weight(DEPTH, 4, 3))
+    report = api.compile(model, database=str(tmp_path / "base"), threads=1, sizes={"frames": (2, 60)}, dry_run=True)
+    products = [group.source for group in report.groups if group.group.startswith(("Gemm", "MatMul"))]
+    assert sum(source.startswith("tile of 30 places") for source in products) == 3
     library = built_images(model, {"frames": (2, 60)})
     check_images(model, library, [{"frames": size} for size in (2, 3, 5, 8, 33, 59, 60)])
 
