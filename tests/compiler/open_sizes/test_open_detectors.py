@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from autofuse import api
 from autofuse.errors import InputError
-from tests.compiler.open_sizes.detectors import BINS, BODY, BOXES, ROWS, WEIGHTS
+from tests.compiler.open_sizes.detectors import BINS, BODY, BOXES, ROWS, SCORE_RANGES, SCORE_SHAPES, SCORES, WEIGHTS
 from tests.compiler.open_sizes.images import built_images, check_images
-from tests.compiler.open_sizes.models import write
+from tests.compiler.open_sizes.models import weight, write
 
 SHAPES = [(4, 8), (4, 60), (40, 8), (40, 60), (8, 12), (20, 28), (36, 52)]
 
@@ -52,5 +53,17 @@ def test_what_needs_rows_of_places_in_one_axis_is_refused_by_name(tmp_path: Path
         y = Softmax <axis = -1> (q)
       }}"""
     model = write(tmp_path / "net.onnx", text, WEIGHTS)
-    with pytest.raises(InputError, match="Softmax 'y'|Softmax 'Softmax_.*rows of one axis"):
-        api.compile(model, None, database=str(tmp_path / "a.db"), sizes={"height": (4, 40, 4), "width": (8, 60, 4)})
+    with pytest.raises(InputError, match="Softmax 'Softmax_.*has several of them, as rows of places in an output may"):
+        api.compile(model, database=str(tmp_path / "a.db"), sizes=SCORE_RANGES, dry_run=True)
+
+
+def test_a_product_of_rows_is_one_of_each_map(tmp_path: Path) -> None:
+    text = SCORES.replace("y = Concat <axis = 1> (va, vb)", """j = Concat <axis = 1> (va, vb)
+      rows = Reshape (j, flat7)
+      f = Gemm <transB = 1> (rows, w37, b3)
+      i3 = Constant <value_ints = [1, -1, 3]> ()
+      y = Reshape (f, i3)""").replace("float[1, r, 7] y", "float[1, r, 3] y")  # fmt: skip
+    weights = {**WEIGHTS, "flat7": np.array([-1, 7]), "w37": weight(3, 7), "b3": weight(3)}
+    model = write(tmp_path / "net.onnx", text, weights)
+    library = built_images(model, SCORE_RANGES, threads=1)
+    check_images(model, library, [{"height": high, "width": wide} for high, wide in SCORE_SHAPES])

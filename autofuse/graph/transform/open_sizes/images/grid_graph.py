@@ -302,7 +302,7 @@ def _enter(
     shown = f"axis {axis} of {name!r} ({'x'.join(map(str, found.graph.tensors[name].shape))})"
     own = axes.setdefault(name, {})
     if axis in own:
-        raise refused_at(found.symbol, where, f"{shown} has several of them")
+        raise refused_at(found.symbol, where, f"{shown} has several of them, as rows of places in an output may")
     if slope <= 0 or size.step % slope.denominator:
         raise refused_at(size.name, where, f"{shown} is no multiple of a part of it" + _step_advice(size, slope))
     own[axis] = _extent(number, here, slope, found.point[number])

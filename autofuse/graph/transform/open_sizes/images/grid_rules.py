@@ -120,7 +120,7 @@ class GridOperators:
         """Why an operator is not known to keep all places apart; "" where it does."""
         opened = self.opened
         if any(name in opened.joined for name in (*operator.inputs, *operator.outputs)):
-            return f"places along {opened.symbol} are rows of one axis there, of which nothing is known but joins"
+            return f"it has places along {opened.symbol} as rows of one axis: cut the model before it"
         touched = [name for name in (*operator.inputs, *operator.outputs) if opened.has(name)]
         made = [name for name in operator.outputs if name]
         square = next((name for name in touched if opened.is_square(name)), None)

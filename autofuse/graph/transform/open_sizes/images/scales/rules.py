@@ -13,6 +13,9 @@ from autofuse.graph.transform.open_sizes.images.scales.fitting import Pattern, f
 from autofuse.graph.transform.open_sizes.images.scales.parts import Part, Rows, Scales, Shape
 from autofuse.graph.transform.open_sizes.open_graph import constant_integers
 
+MATRIX = 2
+"""Axes of one."""
+
 
 def _view(scales: Scales, operator: Operator) -> bool:
     """A Reshape, of which only axes that follow no size are really parted or merged."""
@@ -272,16 +275,24 @@ def _reduction(scales: Scales, operator: Operator) -> bool:
 
 
 def _product(scales: Scales, operator: Operator) -> bool:
-    """A product of rows by constant weights."""
-    data, weights = operator.inputs
+    """A product of rows by constant weights, and what a Gemm adds to it."""
+    data, weights, *bias = operator.inputs
     source, made = scales.form(data), operator.outputs[0]
-    last = len(scales.shapes[data]) - 1
-    if weights not in scales.given.constants or len(scales.shapes[weights]) != 2 or not source.is_plain(last):
+    last, array = len(scales.shapes[data]) - 1, scales.given.constants.get(weights)
+    if array is None or array.ndim != MATRIX or not source.is_plain(last):
         return False
+    if any(operator.attributes.get(name, value) != value for name, value in _PLAIN_GEMM.items()):
+        return False
+    if any(scales.shapes[name] != (scales.shapes[made][-1],) for name in bias):
+        return False
+    if operator.attributes.get("transB", 0):
+        shape = tuple(reversed(scales.shapes[weights]))
+        weights = scales.constant("weights", array.T, shape)
     parts = []
     for number, part in enumerate(source.parts):
-        shape = (*scales.shapes[part.name][:-1], scales.shapes[weights][1])
-        name = scales.op("MatMul", f"map{number}", (part.name, weights), shape, scales.tensors[made].dtype)
+        shape, dtype = (*scales.shapes[part.name][:-1], scales.shapes[weights][1]), scales.tensors[made].dtype
+        name = scales.op("MatMul", f"map{number}", (part.name, weights), shape, dtype)
+        name = scales.op("Add", f"sum{number}", (name, *bias), shape, dtype) if bias else name
         parts.append(Part(name, part.groups))
     scales.give(made, Rows(tuple(parts), source.axis))
     return True
@@ -321,6 +332,8 @@ def _numbers(operator: Operator, name: str) -> Iterator[int]:
     return (int(one) for one in value) if isinstance(value, tuple) else iter(())
 
 
+_PLAIN_GEMM = {"alpha": 1.0, "beta": 1.0, "transA": 0}
+"""Attributes of a Gemm that is a product and a sum."""
 RULES: Mapping[str, Callable[[Scales, Operator], bool]] = {
     **dict.fromkeys(ELEMENTWISE, _elementwise),
     **dict.fromkeys(VIEWS, _view),
@@ -329,7 +342,7 @@ RULES: Mapping[str, Callable[[Scales, Operator], bool]] = {
     "Concat": _concat,
     "Conv": _mean_of_bins,
     "Gather": _gather,
-    "MatMul": _product,
+    **dict.fromkeys(("Gemm", "MatMul"), _product),
     "Slice": _slice,
     "Split": _split,
     "Transpose": _transpose,
