@@ -89,7 +89,7 @@ def _values(tensor: Tensor, bound: Range | None, generator: np.random.Generator)
         return generator.integers(0, 255, size=tensor.shape, endpoint=True).astype(dtype)
     mask = np.asarray(generator.random(tensor.shape) < MASK_DENSITY)
     if mask.ndim:
-        mask[..., 0] = True
+        mask[..., :1] = True
     return mask.astype(dtype)
 
 

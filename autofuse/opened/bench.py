@@ -152,7 +152,7 @@ def _over(model: Path, sizes: Sequence[OpenSize], given: Given) -> _Over:
     and long ones."""
     opened = open_ones(sizes)
     images = over_images(model, given, sizes)
-    if not images and len(opened) != 2:
+    if not images and len(opened) not in (2, 3):
         size = the_open_one(sizes)
         return _Over((size,), {count: form_at(model, sizes, count, given) for count in size.drawn()})
     drawn = [size.drawn() for size in opened]

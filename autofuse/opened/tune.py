@@ -117,9 +117,9 @@ def _read(
 
 
 def _ranges(sizes: Sequence[OpenSize]) -> Sequence[OpenSize]:
-    """The open sizes of a model of rows: both, or the one."""
+    """The open sizes of a model of rows: two or three, or the one."""
     found = open_ones(sizes)
-    return found if len(found) == 2 else (the_open_one(sizes),)
+    return found if len(found) in (2, 3) else (the_open_one(sizes),)
 
 
 def _tell(request: SearchRequest, since: float, evidence: SearchEvidence, what: str, phase: str = "search") -> None:

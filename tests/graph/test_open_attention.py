@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from autofuse.errors import InputError
-from autofuse.graph.transform.open_sizes.attention import attentions, with_own_operators
+from autofuse.graph.transform.open_sizes.attention import attentions
 from autofuse.graph.transform.open_sizes.group_kinds import Picked
-from autofuse.graph.transform.open_sizes.open_graph import OpenAxis, OpenGraph, open_graph, with_parts_given
+from autofuse.graph.transform.open_sizes.lengths import OpenLengths, with_lengths_given, with_own_operators
+from autofuse.graph.transform.open_sizes.open_graph import OpenAxis, OpenGraph, open_graph
 from autofuse.graph.transform.open_sizes.rows import check_rows, picked_rows
 from tests.graph.test_open_sizes import graph_at
 
@@ -51,7 +52,7 @@ def test_a_constant_that_grows_is_a_part_of_the_longest() -> None:
     assert found.grids[name] == (1, 1)
     assert found.at(5).constants[name].shape == (5, 5)
     np.testing.assert_array_equal(found.at(5).constants[name], TRIANGLE[:5, :5].astype(np.float32))
-    given = with_parts_given(found, 30)
+    given = with_lengths_given(OpenLengths((found,)), [30])
     assert given.graph.inputs == ("x", name)
     assert name not in given.graph.constants
     assert given.parts[name].shape == (30, 30)
@@ -72,12 +73,13 @@ def test_what_two_share_is_copied_for_the_second() -> None:
     found = causal(2)
     first, second = attentions(found)
     assert len(set(first.operators) & set(second.operators)) == 2
-    apart = with_own_operators(found)
+    copied = with_own_operators(OpenLengths((found,)))
+    (apart,) = copied.views
     first, second = attentions(apart)
     assert not set(first.operators) & set(second.operators)
     assert len(apart.graph.operators) == len(found.graph.operators) + 2
     check_rows(apart)
-    assert with_own_operators(apart) is apart
+    assert with_own_operators(copied) is copied
 
 
 def test_a_constant_that_changes_with_the_size_is_refused() -> None:

@@ -72,7 +72,7 @@ def test_the_size_is_found_in_merged_axes_and_target_shapes() -> None:
     assert made.tensors["y"].shape == (15, 2)
     assert [array.tolist() for name, array in made.constants.items() if name in found.targets] == [[15, 2]]
     check_rows(found)
-    check_size(found, 5, graph_at(5, body, {"three": [3], "two": [2]}, "float[n, 6] x) => (float[m, 2] y"))
+    check_size("n", "5", found.at(5), graph_at(5, body, {"three": [3], "two": [2]}, "float[n, 6] x) => (float[m, 2] y"))
 
 
 def test_a_resize_to_the_shape_of_another_tensor_has_the_size_in_its_target() -> None:
@@ -87,7 +87,7 @@ def test_a_resize_to_the_shape_of_another_tensor_has_the_size_in_its_target() ->
     signature = "float[n, 2, 8, 6] x) => (float[n, 2, 8, 6] y"
     found = opened(body, {}, signature)
     check_rows(found)
-    check_size(found, 5, graph_at(5, body, {}, signature))
+    check_size("n", "5", found.at(5), graph_at(5, body, {}, signature))
     assert [array.tolist() for name, array in found.at(5).constants.items() if name in found.targets] == [[5, 2, 8, 6]]
 
 
@@ -179,8 +179,8 @@ def test_a_model_that_is_another_for_a_single_row_is_seen() -> None:
     """
     found = opened(body, {"one": [1]})
     check_rows(found)
-    check_size(found, 4, graph_at(4, body, {"one": [1]}))
-    assert not is_alike(found, 1, graph_at(1, body, {"one": [1]}))
+    check_size("n", "4", found.at(4), graph_at(4, body, {"one": [1]}))
+    assert not is_alike(found.at(1), graph_at(1, body, {"one": [1]}))
 
 
 def test_a_model_that_is_another_at_a_further_size_is_refused() -> None:
@@ -195,4 +195,4 @@ def test_a_model_that_is_another_at_a_further_size_is_refused() -> None:
     weights = {"five": [5], "six": [6], "w": W[:1], "r": W[0]}
     found = opened(body, weights, static)
     with pytest.raises(InputError, match="where it is 3"):
-        check_size(found, 3, graph_at(3, body, weights, static))
+        check_size("n", "3", found.at(3), graph_at(3, body, weights, static))

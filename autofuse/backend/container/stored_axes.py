@@ -41,5 +41,5 @@ def stored_axes(rows: OpenRows | OpenImages | None) -> dict[str, tuple[AxisSpec,
     found: dict[str, tuple[AxisSpec, ...]] = {name: (AxisSpec(0, 0),) for name in own}
     for name, where in rows.axes.items():
         lead = found.get(name, ())
-        found[name] = (*lead, AxisSpec(where.axis + len(lead), size, where.factor, 1, where.more))
+        found[name] = (*lead, AxisSpec(where.axis + len(lead), size + where.size, where.factor, 1, where.more))
     return found

@@ -191,8 +191,8 @@ class Caches:
             name: (one.axis, one.factor) for name in self.names for one in known[name][1] if one.size != along.size
         }
         self._whole = {name: aligned_zeros(known[name][0]) for name in self.names}
-        counts = [size for number, size in enumerate(opened.sizes) if number != along.size]
-        self._counted = counts[0] if counts else SizeSpec("", 1, 1)
+        counting = [one.size for name in self.names for one in known[name][1] if one.size != along.size]
+        self._counted = opened.sizes[counting[0]] if counting else SizeSpec("", 1, 1)
         self.several, self.sequences = self._counted.name, self._counted.low
         self._added, self._high, self.symbol = along.more, opened.sizes[along.size].high, opened.names[along.size]
         self._lock = threading.Lock()

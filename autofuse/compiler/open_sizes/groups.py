@@ -8,20 +8,21 @@ cannot.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from autofuse.errors import PlanError
 from autofuse.fusion.legality import ordered_groups
 from autofuse.fusion.planner.baselines import PRODUCTS
 from autofuse.graph.model import Graph
-from autofuse.graph.transform.open_sizes.attention import appends, attentions
+from autofuse.graph.transform.open_sizes.attention import appends
 from autofuse.graph.transform.open_sizes.group_kinds import GroupKind
+from autofuse.graph.transform.open_sizes.lengths import OpenLengths, joint_attentions
 from autofuse.graph.transform.open_sizes.open_graph import OpenGraph
-from autofuse.graph.transform.open_sizes.recurrences import recurs
+from autofuse.graph.transform.open_sizes.over_rows.recurrences import recurs
+from autofuse.graph.transform.open_sizes.over_rows.shifts import shifts
+from autofuse.graph.transform.open_sizes.over_rows.turns import turns
 from autofuse.graph.transform.open_sizes.rows import picked_rows, reduces_rows, sums_rows
-from autofuse.graph.transform.open_sizes.shifts import shifts
-from autofuse.graph.transform.open_sizes.turns import turns
 
 Operators = tuple[str, ...]
 
@@ -33,11 +34,13 @@ class Grouped(GroupKind):
     operators: Operators
 
 
-def open_groups(opened: OpenGraph, planned: Sequence[Operators]) -> list[Grouped]:
+def open_groups(opened: OpenLengths, planned: Sequence[Operators]) -> list[Grouped]:
     """The groups of an open graph, in an order in which they can run; `planned`: those of its plan."""
     graph = opened.graph
     apart = _apart(opened)
     own = {name: group for group in apart for name in group.operators}
+    if len(opened.views) > 1:
+        planned = [part for operators in planned for part in _of_one_length(opened, operators)]
     if not own:
         return [Grouped(operators) for operators in planned]
     known = {name for group in planned for name in group}
@@ -96,11 +99,30 @@ def _single(groups: Sequence[Operators]) -> list[Operators]:
     return [(name,) for group in groups for name in group]
 
 
-def _apart(opened: OpenGraph) -> list[Grouped]:
+def _of_one_length(opened: OpenLengths, operators: Operators) -> list[Operators]:
+    """The operators of a group by the open length that they touch; those that touch none are with the first ones."""
+    found: dict[int, list[str]] = {}
+    for name in operators:
+        operator = opened.graph.by_name[name]
+        touched = (opened.number(one) for one in (*operator.inputs, *operator.outputs) if opened.has(one))
+        found.setdefault(next((one for one in touched if one is not None), 0), []).append(name)
+    return [tuple(part) for part in found.values()]
+
+
+def _apart(opened: OpenLengths) -> list[Grouped]:
     """The groups that no plan decides about."""
-    found = [Grouped(attention.operators, attention=attention) for attention in attentions(opened)]
-    found += [Grouped(shift.operators, shift=shift) for shift in shifts(opened)]
+    found = [Grouped(attention.operators, attention=attention) for attention in joint_attentions(opened)]
     inside = {name for group in found for name in group.operators}
+    for view in opened.views:
+        known = {group.operators for group in found}
+        found += [group for group in _apart_in(view, inside) if group.operators not in known]
+    return found
+
+
+def _apart_in(opened: OpenGraph, attending: Collection[str]) -> list[Grouped]:
+    """Those of one open length, but for attentions, whose operators are `attending`."""
+    found = [Grouped(shift.operators, shift=shift) for shift in shifts(opened)]
+    inside = {*attending, *(name for group in found for name in group.operators)}
     for operator in opened.graph.operators:
         picked = None if operator.name in inside else picked_rows(opened, operator)
         if picked is not None:

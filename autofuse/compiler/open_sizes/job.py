@@ -40,15 +40,11 @@ from autofuse.compiler.plan_ladder import FoundPlan
 from autofuse.compiler.report import HIT, RULE, TILE, CompileReport, GroupReport
 from autofuse.compiler.schedule_ladder import Found, Ladder
 from autofuse.graph.loading.given.sizes import OpenSize
-from autofuse.graph.transform.open_sizes.attention import with_own_operators
 from autofuse.graph.transform.open_sizes.caches import Caches, paired
-from autofuse.graph.transform.open_sizes.open_graph import (
-    OpenGraph,
-    open_graph,
-    refused,
-)
+from autofuse.graph.transform.open_sizes.lengths import OpenLengths, check_lengths, with_own_operators
+from autofuse.graph.transform.open_sizes.open_graph import OpenAxis, open_graph, refused
 from autofuse.graph.transform.open_sizes.repeats import Repeats, own_tensors
-from autofuse.graph.transform.open_sizes.rows import check_rows, is_over_rows
+from autofuse.graph.transform.open_sizes.rows import is_over_rows
 from autofuse.kernels.emission import Emission
 from autofuse.kernels.lowering.lower import Lowered, Lowering
 from autofuse.kernels.open_sizes.open_rows import are_joined, check_elements, tile_rows
@@ -111,32 +107,36 @@ def write_open(context: Context, read: OpenModel, chosen: Sequence[RangedPlan], 
 def form_of_rows(context: Context, read: OpenModel) -> OpenForm:
     """What plans are looked up for."""
     opened, check = read.opened, partial(open_plan, context, read)
-    return OpenForm(opened.graph, read.sha256, _sizes(read.size, read.repeats), check, opened.open_axes)
+    return OpenForm(opened.graph, read.sha256, _sizes(read.sizes, read.repeats), check, opened.open_axes)
 
 
-def _sizes(size: OpenSize, repeats: Repeats | None) -> tuple[OpenSize, ...]:
+def _sizes(sizes: Sequence[OpenSize], repeats: Repeats | None) -> tuple[OpenSize, ...]:
     """The open sizes, that of the sequences before theirs."""
-    return (size,) if repeats is None else (repeats.size, size)
+    return tuple(sizes) if repeats is None else (repeats.size, *sizes)
 
 
 @dataclass(frozen=True, eq=False)
 class OpenPlan:
     """A plan of a model with an open size: the graph that it leaves, and of each group its workload and its tiles."""
 
-    opened: OpenGraph
+    opened: OpenLengths
     chosen: FoundPlan
     groups: tuple[Bound, ...]
     repeats: Repeats | None = None
 
-    def of_call(self, group: Grouped, bound: BoundWorkload, size: int, sequences: int) -> tuple[int, int]:
+    def of_call(self, group: Grouped, bound: BoundWorkload, sizes: Sequence[int], sequences: int) -> tuple[int, int]:
         """The rows that tiles of a group compute together in a call, and how often: for each sequence, where theirs are
-        not joined."""
+        not joined. `sizes`: its lengths."""
         own = () if self.repeats is None else self.repeats.own
+        size, rows = sizes[self.length(bound)], _rows_in(self.opened, bound)
         if not any(name in own for name in bound.inputs):
             return size, 1
-        rows = [index for index, name in bound.arguments if name in self.opened.axes]
         together = group.picked is None and joined(bound, rows, self.repeats)
         return (size * sequences, 1) if together else (size, sequences)
+
+    def length(self, bound: BoundWorkload) -> int:
+        """The number of the length whose rows a group of tiles computes."""
+        return _length_of(_rows_in(self.opened, bound))
 
     @property
     def tiles(self) -> list[tuple[int, BoundWorkload]]:
@@ -157,15 +157,18 @@ class OpenPlan:
 def open_plan(context: Context, read: OpenModel, chosen: FoundPlan) -> OpenPlan:
     """A plan in tiles. InputError for what cannot have an open size in the graph that it leaves."""
     checked, lowered = checked_plan(context, read.opened.graph, chosen)
-    twin = Lowering(read.twin, context.environment.target).realised(checked.plan)
-    found = open_graph(read.size.name, read.opened.size, lowered.graph, read.twin_size, twin)
-    opened = with_own_operators(replace(found, parts=read.opened.parts, tails=read.opened.tails))
-    check_rows(opened)
+    views = []
+    for view, (twin_size, graph) in zip(read.opened.views, read.twins, strict=True):
+        twin = Lowering(graph, context.environment.target).realised(checked.plan)
+        found = open_graph(view.symbol, view.size, lowered.graph, twin_size, twin)
+        views.append(replace(found, parts=view.parts, tails=view.tails))
+    opened = with_own_operators(OpenLengths(tuple(views)))
+    check_lengths(opened)
     repeats = read.repeats and replace(read.repeats, own=own_tensors(read.repeats, opened.graph))
-    _check_kernels(opened, read.size, repeats)
+    _check_kernels(opened, read.sizes, repeats)
     planned = [group.operators for group in checked.plan.groups]
     planned = behind_products(lowered.graph, planned, context.environment.target.l2_bytes)
-    bounds = _bounds(opened, read.size, lowered, planned, repeats)
+    bounds = _bounds(opened, read.sizes, lowered, planned, repeats)
     return OpenPlan(opened, checked, tuple(bounds), repeats)
 
 
@@ -193,49 +196,66 @@ def _tiled(context: Context, read: OpenModel, ranged: RangedPlan, caches: Caches
     scheduled = [_scheduled(group, bound, tiles, found) for group, bound, tiles in planned.groups]
     groups = [emitted(group, with_kernel, partial(_simplest, ladder=ladder)) for group in scheduled]
     key, tier = planned.chosen.plan.key, planned.chosen.tier
-    return OpenPart(opened, read.size, tuple(groups), caches, key, tier, planned.repeats, ranged.most), found
+    return OpenPart(opened, read.sizes, tuple(groups), caches, key, tier, planned.repeats, ranged.most), found
 
 
-def _check_kernels(opened: OpenGraph, size: OpenSize, repeats: Repeats | None) -> None:
+def _check_kernels(opened: OpenLengths, sizes: Sequence[OpenSize], repeats: Repeats | None) -> None:
     """InputError for an operator with an open size that no family of ours emits, or a tensor that is too large."""
     own, most = (repeats.own, repeats.size.high) if repeats is not None else ((), 1)
-    for name, tensor in opened.at(size.high).tensors.items():
+    for name, tensor in opened.at(_highs(sizes)).tensors.items():
         if opened.has(name) or name in own:
             check_elements(tensor, most if name in own else 1)
     reached = {name for name in opened.graph.tensors if opened.has(name) or name in own}
     touching = [one for one in opened.graph.operators if not reached.isdisjoint((*one.inputs, *one.outputs))]
-    in_families = [operator for operator in touching if not is_over_rows(opened, operator)]
+    in_families = [one for one in touching if not any(is_over_rows(view, one) for view in opened.views)]
     require_own(opened.graph, in_families, partial(refused, opened.symbol))
 
 
+def _highs(sizes: Sequence[OpenSize]) -> dict[int, int]:
+    """The largest lengths, by their numbers."""
+    return {number: size.high for number, size in enumerate(sizes)}
+
+
+def _rows_in(opened: OpenLengths, bound: BoundWorkload) -> dict[int, OpenAxis]:
+    """The inputs and outputs of a group, by index, that are rows."""
+    return {index: opened.axes[name] for index, name in bound.arguments if name in opened.axes}
+
+
+def _length_of(rows: Mapping[int, OpenAxis]) -> int:
+    """The number of the length whose rows a group of tiles computes."""
+    return next((where.size for where in rows.values()), 0)
+
+
 def _bounds(
-    opened: OpenGraph, size: OpenSize, lowered: Lowered, planned: Sequence[tuple[str, ...]], repeats: Repeats | None
-) -> list[Bound]:
+    opened: OpenLengths, sizes: Sequence[OpenSize], lowered: Lowered, planned: Sequence[tuple[str, ...]],
+    repeats: Repeats | None,
+) -> list[Bound]:  # fmt: skip
     """For each group its workload, and that at each number of rows of a tile; at 0 rows where it has no open size.
 
-    That of an attention is at the largest size, where all that it reads has its place; so is that of a reduction over
+    That of an attention is at the largest sizes, where all that it reads has its place; so is that of a reduction over
     all rows.
     """
-    at, groups = cache(opened.at), open_groups(opened, planned)
+    largest, groups = opened.at(_highs(sizes)), open_groups(opened, planned)
+    at = cache(lambda length, count: opened.at({length: count}))
     layouts = _layouts(opened, groups, lowered)
     found: list[Bound] = []
     for group in groups:
         bound = bind_workload(opened.graph, group.operators, layouts)
-        rows = {index: opened.axes[name] for index, name in bound.arguments if name in opened.axes}
-        if rows and not size.low and not group.of_cache:
-            operator = opened.graph.by_name[group.operators[0]]
-            raise refused(opened.symbol, operator, f"only a cache may be empty, so let {size.name} start at 1")
+        rows = _rows_in(opened, bound)
+        length = _length_of(rows)
+        size = sizes[length]
+        _check_low(opened, sizes, group, rows)
         if is_free_reshape(bound.workload):
             counts: tuple[int, ...] = ()
         elif not group.in_tiles:
             counts = (size.high,)
         elif group.picked is not None:
             counts = (group.picked.rows,)
-            _check_picked(opened, size, group)
         else:
             most = size.high * (repeats.size.high if joined(bound, rows, repeats) and repeats else 1)
-            counts = tile_rows(bound.workload, rows, opened.size, most) if rows else (0,)
-        graphs = [(count, at(count) if count else opened.graph) for count in counts]
+            counts = tile_rows(bound.workload, rows, opened.views[length].size, most) if rows else (0,)
+        graphs = [(count, at(length, count) if count else opened.graph) for count in counts]
+        graphs = graphs if group.in_tiles else [(count, largest) for count in counts]
         found.append(
             (group, bound, [(count, bind_workload(graph, group.operators, layouts)) for count, graph in graphs])
         )
@@ -248,7 +268,7 @@ def joined(bound: BoundWorkload, rows: Collection[int], repeats: Repeats | None)
     return are_joined(rows, [index for index, name in bound.arguments if name in own])
 
 
-def _layouts(opened: OpenGraph, groups: Sequence[Grouped], lowered: Lowered) -> dict[str, str]:
+def _layouts(opened: OpenLengths, groups: Sequence[Grouped], lowered: Lowered) -> dict[str, str]:
     """How tensors lie in memory: as the plan has them, but all plain between groups where a kernel of all rows at once
     reads or makes one that is not: it may know no other layout."""
     found: dict[str, str] = {}
@@ -265,10 +285,18 @@ def _layouts(opened: OpenGraph, groups: Sequence[Grouped], lowered: Lowered) -> 
     return halves if any(found.get(name, PLAIN) != PLAIN for name in touched) else found
 
 
-def _check_picked(opened: OpenGraph, size: OpenSize, group: Grouped) -> None:
-    if group.picked is not None and group.picked.rows > size.low:
-        least, operator = group.picked.rows, opened.graph.by_name[group.operators[0]]
-        raise refused(opened.symbol, operator, f"it picks from {least} of them, so let {size.name} start at {least}")
+def _check_low(opened: OpenLengths, sizes: Sequence[OpenSize], group: Grouped, rows: Mapping[int, OpenAxis]) -> None:
+    """InputError where a group cannot have as few rows as its lengths may have."""
+    operator, least = opened.graph.by_name[group.operators[0]], group.picked.rows if group.picked is not None else 0
+    keys = None if group.attention is None else group.attention.keys
+    filled = {keys.size} if keys is not None and not keys.more else set[int]()
+    filled |= set() if group.of_cache else {where.size for where in rows.values()}
+    for number in sorted({where.size for where in rows.values()} | filled):
+        size = sizes[number]
+        if not size.low and number in filled:
+            raise refused(size.name, operator, f"only a cache may be empty, so let {size.name} start at 1")
+        if least > size.low:
+            raise refused(size.name, operator, f"it picks from {least} of them, so let {size.name} start at {least}")
 
 
 def _scheduled(
@@ -308,10 +336,10 @@ def _report(
         ]
         firsts = [group.tiles[0] for group in part.groups if group.tiles]
         reports.append(ReportedPlan(ranged, groups, firsts))
-    graph = first.opened.at(first.size.high)
+    graph = first.largest
     shapes = {name: graph.tensors[name].shape for name in graph.inputs if name not in first.opened.parts}
     several = {name: tensor.shape for name, tensor in several_at_most(first, graph).items() if name in shapes}
-    sizes = _sizes(first.size, first.repeats)
+    sizes = _sizes(first.sizes, first.repeats)
     return open_report(context, model, output, reports, shapes | several, sizes, seconds)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import product
 from math import gcd
 from pathlib import Path
 
@@ -12,12 +13,13 @@ from autofuse.backend.compile.realise import Progress, silent
 from autofuse.compiler.job import READING
 from autofuse.errors import InputError, UncoveredError
 from autofuse.graph.inputs import generate_inputs
-from autofuse.graph.loading.given.buckets import form_at, form_of
+from autofuse.graph.loading.given.buckets import form_of
 from autofuse.graph.loading.given.constants import model_sha256
 from autofuse.graph.loading.given.sizes import OpenSize, open_ones, the_open_one
 from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
 from autofuse.graph.transform.leading import with_leading_size
+from autofuse.graph.transform.open_sizes.lengths import OpenLengths, check_lengths, with_lengths_given
 from autofuse.graph.transform.open_sizes.open_graph import (
     ADVICE,
     OpenGraph,
@@ -25,7 +27,6 @@ from autofuse.graph.transform.open_sizes.open_graph import (
     is_alike,
     open_graph,
     refused_small,
-    with_parts_given,
 )
 from autofuse.graph.transform.open_sizes.repeats import Repeats
 from autofuse.graph.transform.open_sizes.rows import check_rows
@@ -33,10 +34,12 @@ from autofuse.graph.transform.real_levels import with_real_levels
 from autofuse.kernels.lowering.coverage import require_kernels
 from autofuse.measure.checking.reference import run_references
 from autofuse.measure.checking.tolerance import compare
-from autofuse.values.arguments import Given
+from autofuse.values.arguments import Constant, Given
 
 UNLIKELY = 19, 23
 """Sizes that models hardly have anywhere else."""
+UNLIKELY_TOO = 29, 37
+"""The same of a second length."""
 _SMALL_FACTORS = 2 * 3 * 5 * 7 * 11 * 13
 """Of what most sizes in models are multiples."""
 SINGLE_CASES = 3
@@ -47,90 +50,139 @@ MOVED_SIZES = 2, 3
 
 @dataclass(frozen=True, eq=False)
 class OpenModel:
-    """A model whose rows along an open size are kept apart; `twin`: the same graph at another size. `repeats`:
-    where a second size says how many sequences there are."""
+    """A model whose rows along its open lengths, `sizes`, are kept apart; `twins`: for each of them another value, and
+    the same graph there. `repeats`: where a further size says how many sequences there are."""
 
-    opened: OpenGraph
-    size: OpenSize
-    twin: Graph
-    twin_size: int
+    opened: OpenLengths
+    sizes: tuple[OpenSize, ...]
+    twins: tuple[tuple[int, Graph], ...]
     sha256: str
     repeats: Repeats | None = None
 
 
+Point = tuple[int, ...]
+"""A value for each open length."""
+Load = Callable[[Point], Graph]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Points at which a model is read: `first`, and for each length one of `twins`, which differs in it alone; those
+    that are compared are `more`. `largest`: where all lengths are."""
+
+    first: Point
+    twins: tuple[Point, ...]
+    more: tuple[Point, ...]
+    largest: Point
+
+
 def read_open(model: Path, given: Given, sizes: Sequence[OpenSize], told: Progress = silent) -> OpenModel:
-    """The graph of a model with an open size, compared with what the loader makes of it at several sizes; with two, of
-    which one says how many sequences of the other there are."""
-    if len(open_ones(sizes)) == 2:
-        return _read_repeated(model, given, sizes, told)
-    size = the_open_one(sizes)
+    """The graph of a model with open sizes, compared with what the loader makes of it at several sizes: of one length,
+    or of two; a further one says how many sequences there are."""
+    if len(open_ones(sizes)) in (2, 3):
+        return _read_several(model, given, sizes, told)
+    the_open_one(sizes)
+    return _read_lengths(model, given, sizes, told)
+
+
+def _read_lengths(model: Path, given: Given, sizes: Sequence[OpenSize], told: Progress) -> OpenModel:
+    """The graph of a model whose open sizes are lengths."""
+    lengths = open_ones(sizes)
+    for size in lengths:
+        the_open_one([size])
+
+    def form(point: Point) -> dict[str, tuple[int, ...] | Constant]:
+        return form_of(model, sizes, dict(zip((size.name for size in lengths), point, strict=True)), given)
 
     @cache
-    def loaded(count: int) -> Graph:
-        return load(model, form_at(model, sizes, count, given))
+    def loaded(point: Point) -> Graph:
+        return load(model, form(point))
 
-    form = form_at(model, sizes, size.high, given)
-    first, second, _ = samples(size)
     try:
         told(READING, 0, 2)
-        require_kernels(loaded(first))
-        opened, kept = _compared_anywhere(size, loaded, told)
+        require_kernels(loaded(samples(lengths).first))
+        opened, kept = _compared_anywhere(lengths, loaded, told)
     except UncoveredError as error:
         raise InputError(
             f"{error}; ONNX Runtime would run that part, at fixed sizes only: compile without --sizes"
         ) from error
-    opened = with_parts_given(kept, size.high)
-    return OpenModel(opened, size, opened.at(second), second, model_sha256(model.read_bytes(), form))
+    highs = tuple(size.high for size in lengths)
+    opened = with_lengths_given(kept, highs)
+    seconds = [twin[number] for number, twin in enumerate(samples(lengths).twins)]
+    twins = tuple((second, opened.at({number: second})) for number, second in enumerate(seconds))
+    return OpenModel(opened, lengths, twins, model_sha256(model.read_bytes(), form(highs)))
 
 
-def _compared_anywhere(size: OpenSize, loaded: Callable[[int], Graph], told: Progress) -> tuple[OpenGraph, OpenGraph]:
+def _compared_anywhere(lengths: Sequence[OpenSize], loaded: Load, told: Progress) -> tuple[OpenLengths, OpenLengths]:
     """See `_compared`: by the usual two sizes, or by two at the end of the range."""
     try:
-        return _compared(size, loaded, samples(size), told)
+        return _compared(lengths, loaded, samples(lengths), told)
     except InputError as error:
-        if size.high <= max(UNLIKELY) + 1:
+        if len(lengths) > 1 or lengths[0].high <= max(UNLIKELY) + 1:
             raise
         refusal = error
     try:
-        return _read_at_the_end(size, loaded, told)
+        return _read_at_the_end(lengths[0], loaded, told)
     except InputError:
         raise refusal from None
 
 
 def _compared(
-    size: OpenSize, loaded: Callable[[int], Graph], at: tuple[int, int, tuple[int, ...]], told: Progress
-) -> tuple[OpenGraph, OpenGraph]:
-    """The open graph by two sizes of `at`, compared at the others, and that whose rows are kept apart."""
-    first, second, more = at
-    opened = open_graph(size.name, first, loaded(first), second, loaded(second), loaded(max(size.high, second)))
-    kept = _kept_apart(opened, second, max(size.high, second))
-    for number, count in enumerate(more):
-        told(READING, 2 + number, 2 + len(more))
-        if count > 1:
-            _check_at(opened, count, loaded)
+    lengths: Sequence[OpenSize], loaded: Load, at: Samples, told: Progress
+) -> tuple[OpenLengths, OpenLengths]:
+    """The open graph by the first points of `at`, compared at the others, and that whose rows are kept apart."""
+    views = tuple(
+        open_graph(size.name, at.first[number], loaded(at.first), twin[number], loaded(twin), loaded(at.largest))
+        for number, (size, twin) in enumerate(zip(lengths, at.twins, strict=True))
+    )
+    opened = OpenLengths(views)
+    if len(views) == 1:
+        kept = OpenLengths((_kept_apart(views[0], at.twins[0][0], at.largest[0]),))
+    else:
+        check_lengths(opened)
+        kept = opened
+    for number, point in enumerate(at.more):
+        told(READING, 2 + number, 2 + len(at.more))
+        if min(point) > 1:
+            _check_at(opened, lengths, point, loaded)
         else:
-            _check_small(opened, count, loaded)
+            _check_small(opened, lengths, point, loaded)
     return opened, kept
 
 
-def _read_at_the_end(size: OpenSize, loaded: Callable[[int], Graph], told: Progress) -> tuple[OpenGraph, OpenGraph]:
+def _read_at_the_end(size: OpenSize, loaded: Load, told: Progress) -> tuple[OpenLengths, OpenLengths]:
     """The open graph as it is where the size is largest: a mask of so many neighbours leaves all of fewer tokens in,
     and is then no mask at all. InputError where it is another model all the same."""
     unlikely = (count for count in range(size.high, max(UNLIKELY), -1) if gcd(count, _SMALL_FACTORS) == 1)
     second, first = next(unlikely, size.high), next(unlikely, size.high - 1)
-    more = sorted({*samples(size)[2], *UNLIKELY} - {first, second})
-    opened, kept = _compared(size, loaded, (first, second, tuple(more)), told)
-    usual = samples(size)[0]
-    return replace(opened, graph=opened.at(usual), size=usual), replace(kept, graph=kept.at(usual), size=usual)
+    usual = samples([size])
+    more = sorted({*usual.more, *((count,) for count in UNLIKELY)} - {(first,), (second,)})
+    both = _compared([size], loaded, Samples((first,), ((second,),), tuple(more), (size.high,)), told)
+    opened, kept = (_based(one, usual.first[0]) for one in both)
+    return opened, kept
 
 
-def _check_at(opened: OpenGraph, size: int, loaded: Callable[[int], Graph]) -> None:
-    """InputError unless the open graph at `size` is what the model is there, or, at less than the size that it was read
-    at, computes the same in ONNX Runtime."""
+def _based(opened: OpenLengths, size: int) -> OpenLengths:
+    """The same of one length, as it is where that has another value."""
+    return OpenLengths((replace(opened.views[0], graph=opened.at({0: size}), size=size),))
+
+
+def _shown(lengths: Sequence[OpenSize], point: Point) -> str:
+    """A point as people read it."""
+    if len(point) == 1:
+        return str(point[0])
+    return ", ".join(f"{size.name} {value}" for size, value in zip(lengths, point, strict=True))
+
+
+def _check_at(opened: OpenLengths, lengths: Sequence[OpenSize], point: Point, loaded: Load) -> None:
+    """InputError unless the open graph at a point is what the model is there, or, at less than the sizes that it was
+    read at, computes the same in ONNX Runtime."""
+    made = opened.at(dict(enumerate(point)))
     try:
-        check_size(opened, size, loaded(size))
+        check_size(opened.symbol, _shown(lengths, point), made, loaded(point))
     except InputError:
-        if size >= opened.size or not _computes_alike(opened.at(size), loaded(size)):
+        smaller = any(value < view.size for value, view in zip(point, opened.views, strict=True))
+        if not smaller or not _computes_alike(made, loaded(point)):
             raise
 
 
@@ -170,55 +222,84 @@ def _computes_alike(made: Graph, wanted: Graph) -> bool:
     )
 
 
-def _check_small(opened: OpenGraph, size: int, load_at: Callable[[int], Graph]) -> None:
-    """InputError unless the open graph at a size of 1 or 0 is what the model is there, or computes the same in ONNX
-    Runtime."""
+def _check_small(opened: OpenLengths, lengths: Sequence[OpenSize], point: Point, loaded: Load) -> None:
+    """InputError unless the open graph at a point with a size of 1 or 0 is what the model is there, or computes the
+    same in ONNX Runtime."""
+    name, size = next((one.name, value) for one, value in zip(lengths, point, strict=True) if value <= 1)
     try:
-        loaded = load_at(size)
+        graph = loaded(point)
     except UncoveredError as error:
-        if size:
+        if min(point):
             raise
-        raise refused_small(opened, size) from error
-    if is_alike(opened, size, loaded):
+        raise refused_small(name, size) from error
+    made = opened.at(dict(enumerate(point)))
+    if is_alike(made, graph):
         return
-    made = opened.at(size)
-    if tuple(made.tensors[name] for name in made.inputs) != tuple(loaded.tensors[name] for name in loaded.inputs):
-        raise refused_small(opened, size)
-    if not _computes_alike(made, loaded):
-        raise refused_small(opened, size)
+    if tuple(made.tensors[one] for one in made.inputs) != tuple(graph.tensors[one] for one in graph.inputs):
+        raise refused_small(name, size)
+    if not _computes_alike(made, graph):
+        raise refused_small(name, size)
 
 
-def samples(size: OpenSize) -> tuple[int, int, tuple[int, ...]]:
-    """Sizes at which a model is read: two that say where the size stands in its tensors, and those that are compared.
+def samples(lengths: Sequence[OpenSize]) -> Samples:
+    """Points at which a model is read: those that say where the lengths stand in its tensors, and those that are
+    compared.
 
-    None of the first two is 1, where the loader leaves operators out, nor smaller than a tile. `UNLIKELY` are hardly
-    the size of something else, too.
+    None of the first is 1, where the loader leaves operators out, nor smaller than a tile. `UNLIKELY` and
+    `UNLIKELY_TOO` are hardly the size of something else, too.
     """
-    first, second = UNLIKELY if size.high >= max(UNLIKELY) else (max(2, size.high), max(2, size.high) + 1)
+    firsts, seconds, others = zip(*map(_samples, lengths, (UNLIKELY, UNLIKELY_TOO)[: len(lengths)]), strict=True)
+    twins = tuple((*firsts[:n], second, *firsts[n + 1 :]) for n, second in enumerate(seconds))
+    largest = tuple(max(size.high, second) for size, second in zip(lengths, seconds, strict=True))
+    more: list[Point] = [(value,) for value in others[0]]
+    if len(lengths) > 1:
+        ends = [sorted({size.low, size.high}) for size in lengths]
+        near = tuple(min(size.low + 1, size.high) for size in lengths)
+        middle = tuple((size.low + size.high) // 2 for size in lengths)
+        more = [*product(*ends), near, middle]
+    compared = dict.fromkeys(point for point in more if point not in (firsts, *twins))
+    return Samples(firsts, twins, tuple(compared), largest)
+
+
+def _samples(size: OpenSize, unlikely: tuple[int, int]) -> tuple[int, int, tuple[int, ...]]:
+    """Two values of a length at which a model is read, and those that are compared."""
+    first, second = unlikely if size.high >= max(unlikely) else (max(2, size.high), max(2, size.high) + 1)
     more = {size.low, min(size.low + 1, size.high), (size.low + size.high) // 2, size.high} - {first, second}
     return first, second, tuple(sorted(more))
 
 
-def _read_repeated(model: Path, given: Given, sizes: Sequence[OpenSize], told: Progress) -> OpenModel:
-    """The graph of a model with two open sizes. InputError with both reasons where neither counts sequences."""
-    one, other = open_ones(sizes)
+def _read_several(model: Path, given: Given, sizes: Sequence[OpenSize], told: Progress) -> OpenModel:
+    """The graph of a model with two open sizes, or three, one of which may count sequences. InputError with all reasons
+    where they cannot stay open."""
+    found = open_ones(sizes)
     reasons = []
-    for outer, inner in ((one, other), (other, one)):
+    for outer in found:
+        inner = [size for size in found if size is not outer]
+        single = [replace(size, low=1, high=1) if size is outer else size for size in sizes]
         try:
             axes = _sequences(model, given, sizes, outer, inner)
-            single = [replace(size, low=1, high=1) if size is outer else size for size in sizes]
-            return replace(read_open(model, given, single, told), repeats=Repeats(outer, axes))
+            return replace(_read_lengths(model, given, single, told), repeats=Repeats(outer, axes))
         except InputError as error:
-            reason = str(error).removeprefix("--sizes: ").removesuffix(f"; {ADVICE}")
-            reasons.append(f"{outer.name} as a number of sequences: {reason}")
+            reasons.append(f"{outer.name} as a number of sequences: {_reason(error)}")
+    names = " and ".join(size.name for size in found)
+    if len(found) == 2:
+        try:
+            return _read_lengths(model, given, sizes, told)
+        except InputError as error:
+            reasons.append(f"{names} as two lengths: {_reason(error)}")
+    last = found[-1]
     raise InputError(
-        f"--sizes: {one.name} and {other.name} cannot stay open together; fix one, such as {other.name}={other.high}, "
-        f"or {ADVICE}. {'; '.join(reasons)}"
+        f"--sizes: {names} cannot stay open together; fix one, such as {last.name}={last.high}, or {ADVICE}. "
+        f"{'; '.join(reasons)}"
     )
 
 
+def _reason(error: InputError) -> str:
+    return str(error).removeprefix("--sizes: ").removesuffix(f"; {ADVICE}")
+
+
 def _sequences(
-    model: Path, given: Given, sizes: Sequence[OpenSize], outer: OpenSize, inner: OpenSize
+    model: Path, given: Given, sizes: Sequence[OpenSize], outer: OpenSize, inner: Sequence[OpenSize]
 ) -> dict[str, int]:
     """The axis of each input and output along which sequences stand, as many as `outer` says.
 
@@ -227,18 +308,21 @@ def _sequences(
     if outer.low < 1 or outer.step > 1:
         raise InputError(f"let {outer.name} start at 1, without a step")
     found: list[dict[str, int]] = []
-    for at in dict.fromkeys((samples(inner)[0], max(1, inner.low))):
+    for at in dict.fromkeys((samples(inner).first, tuple(max(1, size.low) for size in inner))):
 
         @cache
-        def loaded(count: int, at: int = at) -> Graph:
-            return load(model, form_of(model, sizes, {outer.name: count, inner.name: at}, given))
+        def loaded(point: Point, at: Point = at) -> Graph:
+            named = {size.name: value for size, value in zip((outer, *inner), (*point, *at), strict=True)}
+            return load(model, form_of(model, sizes, named, given))
 
-        first, second, _ = samples(outer)
-        opened = open_graph(outer.name, first, loaded(first), second, loaded(second))
+        first, second, _ = _samples(outer, UNLIKELY)
+        opened = open_graph(outer.name, first, loaded((first,)), second, loaded((second,)))
         _kept_apart(opened, second, max(outer.high, second), apart=True)
-        _check_small(opened, 1, loaded)
+        _check_small(OpenLengths((opened,)), [outer], (1,), loaded)
         named = (*opened.graph.inputs, *opened.graph.outputs)
         found.append({name: opened.axes[name].axis for name in named if name in opened.axes})
     if any(axes != found[0] for axes in found):
-        raise InputError(f"where {outer.name} stands in its inputs and outputs depends on {inner.name}")
+        raise InputError(
+            f"where {outer.name} stands in its inputs and outputs depends on {' or '.join(size.name for size in inner)}"
+        )
     return found[0]

@@ -13,7 +13,7 @@ import tvm.script.ir_builder.tirx as builder
 
 from autofuse.device.target import Target
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis
-from autofuse.graph.transform.open_sizes.shifts import Shift
+from autofuse.graph.transform.open_sizes.over_rows.shifts import Shift
 from autofuse.kernels.build import Constants, Kernel
 from autofuse.kernels.open_sizes.open_function import Arguments, open_function
 from autofuse.kernels.tir.emit import Emitter, Expr, const

@@ -43,14 +43,19 @@ class Argument:
 class Arguments:
     """The inputs and outputs of a kernel, by index, as they are in one sequence.
 
-    `count`: rows of it. `repeats`: how many sequences there are, and `elements` from one to the next in each tensor
-    that every sequence has of its own; None where the kernel has one alone.
+    `counts`: rows of it, by the number of their length. `repeats`: how many sequences there are, and `elements` from
+    one to the next in each tensor that every sequence has of its own; None where the kernel has one alone.
     """
 
     one: dict[int, Argument] = field(default_factory=dict)
-    count: Expr = None
+    counts: dict[int, Expr] = field(default_factory=dict)
     repeats: Expr = None
     elements: dict[int, Expr] = field(default_factory=dict)
+
+    @property
+    def count(self) -> Expr:
+        """How many rows there are, in a kernel of one length; None where it has none."""
+        return next(iter(self.counts.values()), None)
 
     def of(self, sequence: Expr) -> dict[int, Argument]:
         """The arguments of sequence number `sequence`."""
@@ -166,9 +171,9 @@ def _arguments(
                 if value.block and where.axis:
                     raise InputError(f"layout {value.layout!r} parts rows along axis {where.axis}")
                 shape[where.axis] = extent = tirx.Var(f"rows{index}", "int32")
-                if found.count is None or kind == "output":
+                if where.size not in found.counts or kind == "output":
                     beyond = extent - where.more if where.more else extent
-                    found.count = beyond if where.factor == 1 else beyond // where.factor
+                    found.counts[where.size] = beyond if where.factor == 1 else beyond // where.factor
             lead = [tirx.Var(f"sequences{index}", "int32")] if index in repeated else []
             found.repeats = lead[0] if lead else found.repeats
             buffer = builder.arg(f"{kind}{index}", builder.buffer([*lead, *shape], value.stored_dtype, align=64))

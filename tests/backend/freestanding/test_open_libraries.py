@@ -29,6 +29,8 @@ from tests.compiler.open_sizes.models import (
 from tests.compiler.open_sizes.sequences import MERGED, MERGED_WEIGHTS
 from tests.compiler.open_sizes.tokens import Form
 from tests.compiler.open_sizes.tokens import written as tokens
+from tests.compiler.open_sizes.two_lengths import Form as TwoLengths
+from tests.compiler.open_sizes.two_lengths import model_of
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 BAD_ARGUMENT = 1
@@ -168,10 +170,12 @@ def test_libraries_of_fixed_sizes_have_no_further_functions(tmp_path: Path) -> N
         OpenNative(tmp_path / "net.so")
 
 
-def with_caches(model: Path, **sizes: tuple[int, int]) -> tuple[OpenNative, autofuse.Session]:
+def with_caches(
+    model: Path, extended: str = "present*", **sizes: tuple[int, int]
+) -> tuple[OpenNative, autofuse.Session]:
     """A free-standing library that keeps the caches of a decoder, and a session of ours that does."""
     options: dict[str, Any] = {"database": str(model.parent / "a.db"), "threads": 2, "sizes": sizes}
-    options["caches"] = {"present*": "past*"}
+    options["caches"] = {extended: "past*"}
     autofuse.compile(model, model.parent / "libnet.so", format="c", **options)
     autofuse.compile(model, model.parent / "own.so", **options)
     return OpenNative(model.parent / "libnet.so"), autofuse.Session(model.parent / "own.so")
@@ -220,6 +224,21 @@ def test_a_session_keeps_the_caches_of_several_sequences(tmp_path: Path) -> None
         assert session.set_size("batch", 2) == BAD_ARGUMENT
         assert "batch is 2, but the caches have rows of 1 sequences only: set past to 0 first" in native.why()
         assert session.size("batch") == 1
+
+
+def test_a_session_keeps_a_past_beside_a_length_that_changes(tmp_path: Path) -> None:
+    model = model_of(tmp_path, TwoLengths(step=True))
+    native, theirs = with_caches(model, "new*", past=(0, 12), source=(1, 20))
+    names = [one.name for one in theirs.get_inputs()]
+    with OpenSession(native, 2) as session:
+        assert session.set_size("past", 0) == 0
+        for source in (5, 20, 1, 9):
+            assert session.set_size("source", source) == 0, native.why()
+            feeds = inputs_of(model, {"past": 0, "source": source})
+            code, (found,) = session.call([feeds[name] for name in names])
+            assert code == 0, native.why()
+            np.testing.assert_array_equal(found, theirs.run(None, {name: feeds[name] for name in names})[0])
+        assert session.size("past") == 4
 
 
 def test_what_cannot_be_written_is_refused_before_the_work(tmp_path: Path) -> None:

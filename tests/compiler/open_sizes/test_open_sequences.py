@@ -119,11 +119,14 @@ def loaded(model: Path) -> Library:
     return library
 
 
-def test_three_sizes_are_refused_with_what_to_do(tmp_path: Path) -> None:
-    model = write(
-        tmp_path / "three.onnx", "g (float[batch, tokens, n] x) => (float[batch, tokens, n] y) { y = Relu (x) }", {}
-    )
+@pytest.mark.parametrize(
+    ("size", "reason"),
+    [("n", "; fix one, such as n=9"), ("n, m", ", three at most can .*; fix others, such as m=9")],
+)
+def test_more_sizes_are_refused_with_what_to_do(tmp_path: Path, size: str, reason: str) -> None:
+    shape, others = f"float[batch, tokens, {size}]", size.split(", ")
+    model = write(tmp_path / "many.onnx", f"g ({shape} x) => ({shape} y) {{ y = Relu (x) }}", {})
     with pytest.raises(
-        InputError, match="batch and tokens and n cannot .* two at most can .*; fix others, such as n=9"
+        InputError, match=f"batch and tokens and {' and '.join(others)} cannot stay open together{reason}"
     ):
-        built_over(model, {**RANGES, "n": (1, 9)})
+        built_over(model, {**RANGES, **dict.fromkeys(others, (1, 9))})

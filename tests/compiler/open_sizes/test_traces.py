@@ -113,8 +113,13 @@ def test_a_tile_weighs_as_often_as_calls_run_it() -> None:
     """21 rows are a tile of 16, one of 4 and a single row; 3 rows are single ones."""
     tiles = [(16, None), (4, None), (1, None)]
     groups = [(SimpleNamespace(in_tiles=True, picked=None, operators=("x",)), None, tiles)]
-    plan: Any = SimpleNamespace(groups=groups, of_call=lambda _group, _bound, size, sequences: (size * sequences, 1))
-    assert [tile.runs for tile in weighted(plan, {(7, 3): 0.75, (3, 1): 0.25})] == [0.75, 0.75, 1.5]
+    plan: Any = SimpleNamespace(
+        groups=groups,
+        length=lambda _bound: 0,
+        of_call=lambda _group, _bound, sizes, sequences: (sizes[0] * sequences, 1),
+    )
+    calls = [(((7,), 3), 0.75), (((3,), 1), 0.25)]
+    assert [tile.runs for tile in weighted(plan, calls)] == [0.75, 0.75, 1.5]
 
 
 @pytest.mark.long

@@ -28,7 +28,8 @@ from autofuse.errors import PlanError
 from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.graph.model import Graph, Tensor
 from autofuse.graph.transform.open_sizes.group_kinds import GroupKind
-from autofuse.graph.transform.open_sizes.open_graph import OpenAxis, OpenGraph
+from autofuse.graph.transform.open_sizes.lengths import OpenLengths
+from autofuse.graph.transform.open_sizes.open_graph import OpenAxis
 from autofuse.graph.transform.open_sizes.repeats import Repeats
 from autofuse.graph.transform.open_sizes.stored_shapes import OpenRows
 from autofuse.kernels.build import Kernel
@@ -83,20 +84,26 @@ class OpenGroup(GroupKind):
 
 @dataclass(frozen=True, eq=False)
 class OpenPart:
-    """The program to build: a lowered graph whose `size` stays open, and its groups in an order in which they run.
+    """The program to build: a lowered graph whose lengths, `sizes`, stay open, and its groups in an order in which they
+    run.
 
-    `caches`: outputs that are updated in place, each with the input that it extends. `repeats`: where a second size
+    `caches`: outputs that are updated in place, each with the input that it extends. `repeats`: where a further size
     says how many sequences there are. `most`: the largest product of the open sizes that it is for; None: any.
     """
 
-    opened: OpenGraph
-    size: OpenSize
+    opened: OpenLengths
+    sizes: tuple[OpenSize, ...]
     groups: tuple[OpenGroup, ...]
     caches: Mapping[str, str] = field(default_factory=dict)
     plan_key: str = ""
     plan_tier: str = ""
     repeats: Repeats | None = None
     most: int | None = None
+
+    @property
+    def largest(self) -> Graph:
+        """The graph where all lengths are largest, of one sequence."""
+        return self.opened.at({number: size.high for number, size in enumerate(self.sizes)})
 
 
 def build_open_library(
@@ -140,13 +147,14 @@ def require_alike(programs: Sequence[Program]) -> None:
 def _rows_given(part: OpenPart, graph: Graph) -> OpenRows:
     """What stays open in a program."""
     stored = {name: place for name in graph.tensors if (place := _place(part, name)) is not None}
-    read = [where.more for where in _places(part, _given(part)) if where is not None and where.factor == 1]
-    return OpenRows(part.size, stored, part.opened.parts, part.caches, min(read, default=0), part.repeats)
+    given = [where for where in _places(part, _given(part)) if where is not None and where.factor == 1]
+    base = [min((one.more for one in given if one.size == number), default=0) for number in range(len(part.sizes))]
+    return OpenRows(part.sizes, stored, part.opened.parts, part.caches, base, part.repeats)
 
 
 def _described(part: OpenPart, assembled: AssembledProgram) -> Program:
     rows = [_row(symbol, part.groups[position]) for position, symbol in assembled.symbols]
-    whole = part.opened.at(part.size.high)
+    whole = part.largest
     wide = {given: replace(whole.tensors[name], name=given) for name, given in part.caches.items()}
     whole = replace(whole, tensors={**whole.tensors, **wide})
     tensors = {**whole.tensors, **several_at_most(part, whole)}
@@ -166,7 +174,7 @@ def several_at_most(part: OpenPart, whole: Graph) -> dict[str, Tensor]:
 
 
 def group_kernel(
-    opened: OpenGraph,
+    opened: OpenLengths,
     group: OpenGroup,
     emission: Emission,
     threads: int = 1,
@@ -223,13 +231,13 @@ def group_cover(group: OpenGroup, target: Target, threads: int) -> RowCover | No
     return row_cover(_kernel_tiles(group), target, threads)
 
 
-def _stored(opened: OpenGraph, name: str) -> OpenAxis | None:
+def _stored(opened: OpenLengths, name: str) -> OpenAxis | None:
     """The open axis of a tensor as a kernel is given it: what is part of a constant is given whole, but for rows."""
     return opened.axes.get(name) if name in opened.parts else opened.place(name)
 
 
 def _packing(
-    opened: OpenGraph, group: OpenGroup, pack: Callable[[Sequence[Any]], list[NDArray[np.generic]]]
+    opened: OpenLengths, group: OpenGroup, pack: Callable[[Sequence[Any]], list[NDArray[np.generic]]]
 ) -> Callable[[Sequence[NDArray[np.generic]]], list[NDArray[np.generic]]]:
     """Packs the constants of a group, which each tile has as many rows of as it computes."""
 
@@ -240,7 +248,7 @@ def _packing(
     return packed
 
 
-def _rows_of(opened: OpenGraph, name: str, array: NDArray[np.generic], rows: int) -> NDArray[np.generic]:
+def _rows_of(opened: OpenLengths, name: str, array: NDArray[np.generic], rows: int) -> NDArray[np.generic]:
     where = opened.axes.get(name)
     return array if where is None else np.take(array, range(where.factor * rows), where.axis)
 
@@ -255,7 +263,7 @@ def _row(symbol: str, group: OpenGroup) -> KernelRow:
 
 
 def _spec(part: OpenPart) -> OpenSpec:
-    sizes = (part.size,) if part.repeats is None else (part.repeats.size, part.size)
+    sizes = part.sizes if part.repeats is None else (part.repeats.size, *part.sizes)
     inputs, outputs = (tuple(_axes(part, name) for name in names) for names in (_given(part), _returned(part)))
     specs = tuple(SizeSpec(size.name, size.low, size.high) for size in sizes)
     return OpenSpec(specs, inputs, outputs, tuple(part.caches.items()))
@@ -263,9 +271,9 @@ def _spec(part: OpenPart) -> OpenSpec:
 
 def _axes(part: OpenPart, name: str) -> tuple[AxisSpec, ...]:
     """The axes of an input or output that follow an open size, of which the number of sequences is the first."""
-    where, size = _place(part, name), int(part.repeats is not None)
+    where, first = _place(part, name), int(part.repeats is not None)
     along = None if part.repeats is None else part.repeats.axes.get(name)
-    inner = [] if where is None else [AxisSpec(where.axis, size, where.factor, 1, where.more)]
+    inner = [] if where is None else [AxisSpec(where.axis, first + where.size, where.factor, 1, where.more)]
     if along is None:
         return tuple(inner)
     if where is not None and where.axis == along:

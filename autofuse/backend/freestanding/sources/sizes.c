@@ -139,12 +139,19 @@ static const af_range *held_rows(const AF(session) *session) {
   return NULL;
 }
 
+/* Whether caches have a size: the rows of each, or the sequences. */
+static int in_caches(const af_program *p, uint32_t number) {
+  for (uint32_t i = 0; i < p->extents; i++)
+    if (p->extent[i].tensor >= p->rows + p->inputs + p->outputs && follows(p, &p->extent[i], number)) return 1;
+  return 0;
+}
+
 int af_set_size(AF(session) *session, uint32_t number, int64_t size, const char *who) {
   const af_range *range = &session->program->range[number];
   if (size < range->low || size > range->high)
     return af_fail(AF(BAD_ARGUMENT), "%s: %s is %lld, the library takes %lld to %lld: compile it with a wider range, --sizes %s=LOW:HIGH", who,
                 range->name, (long long)size, (long long)range->low, (long long)range->high, range->name);
-  const af_range *rows = range->added ? NULL : held_rows(session);
+  const af_range *rows = range->added || !in_caches(session->program, number) ? NULL : held_rows(session);
   if (rows && size > session->size[number])
     return af_fail(AF(BAD_ARGUMENT), "%s: %s is %lld, but the caches have rows of %lld sequences only: set %s to %lld first, which begins new ones", who,
                 range->name, (long long)size, (long long)session->size[number], rows->name, (long long)rows->low);

@@ -158,6 +158,6 @@ def the_open_one(sizes: Sequence[OpenSize]) -> OpenSize:
         raise InputError(f"--sizes: no size has a range; give one, such as {sizes[0].name}=1:16, or use --shape")
     names, last = " and ".join(size.name for size in found), found[-1]
     raise InputError(
-        f"--sizes: {names} cannot stay open together, two at most can (how many sequences there are, and how long they "
-        f"are); fix others, such as {last.name}={last.high}"
+        f"--sizes: {names} cannot stay open together, three at most can (how many sequences there are, and two lengths "
+        f"of them); fix others, such as {last.name}={last.high}"
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from autofuse.graph.mapping import POINTWISE, QUANTISATION, names
-from autofuse.graph.model import Graph, Operator
+from autofuse.graph.model import Operator
 from autofuse.graph.own.byte_lookup import is_byte_lookup
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis, OpenGraph, constant_integers, refused
 
@@ -341,44 +341,3 @@ def appends(opened: OpenGraph, operator: Operator) -> bool:
     along = axis in (made.axis, made.axis - len(opened.graph.tensors[new].shape))
     given = past in opened.graph.inputs and past not in opened.parts
     return given and along and made == replace(where, more=added)
-
-
-def with_own_operators(opened: OpenGraph) -> OpenGraph:
-    """The open graph with a copy, for each further attention that has it, of what two share: a mask, say."""
-    found = attentions(opened)
-    users: dict[str, list[int]] = {}
-    for number, attention in enumerate(found):
-        for name in attention.operators:
-            users.setdefault(name, []).append(number)
-    if all(len(numbers) == 1 for numbers in users.values()):
-        return opened
-    graph, tensors, grids, more = opened.graph, dict(opened.graph.tensors), dict(opened.grids), dict(opened.more)
-    operators: list[Operator] = []
-    for operator in graph.operators:
-        first, *others = users.get(operator.name, [-1])
-        operators.append(_renamed(operator, graph, users, first))
-        for number in others:
-            twin = _renamed(operator, graph, users, number)
-            copied = replace(
-                twin, name=_own(operator.name, number), outputs=tuple(_own(name, number) for name in operator.outputs)
-            )
-            for name, own in zip(operator.outputs, copied.outputs, strict=True):
-                tensors[own] = replace(tensors[name], name=own)
-                grids[own], more[own] = grids[name], opened.beyond(name)
-            operators.append(copied)
-    changed = replace(graph, operators=tuple(operators), tensors=tensors)
-    return replace(opened, graph=changed, grids=grids, more=more)
-
-
-def _renamed(operator: Operator, graph: Graph, users: dict[str, list[int]], number: int) -> Operator:
-    """An operator of attention `number`, which reads the copies that are its own."""
-    inputs = []
-    for name in operator.inputs:
-        maker = graph.producers.get(name)
-        among = users.get(maker.name, []) if maker is not None else []
-        inputs.append(_own(name, number) if number in among[1:] else name)
-    return replace(operator, inputs=tuple(inputs))
-
-
-def _own(name: str, number: int) -> str:
-    return f"{name}@attention{number}" if name else ""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from autofuse.errors import InputError
 from autofuse.graph.transform.open_sizes.attention import appends
+from autofuse.graph.transform.open_sizes.lengths import OpenLengths
 from autofuse.graph.transform.open_sizes.open_graph import OpenGraph
 
 Caches = Mapping[str, str]
@@ -26,24 +27,24 @@ def parse_caches(given: Caches | Iterable[str]) -> dict[str, str]:
     return found
 
 
-def paired(opened: OpenGraph, caches: Caches) -> dict[str, str]:
+def paired(opened: OpenLengths, caches: Caches) -> dict[str, str]:
     """The caches of a graph by their names, `*` in both names of a pair standing for the same text.
 
     InputError that names the output which is no extended input, or the input that is needed as it was.
     """
     found = dict(pair for output, given in caches.items() for pair in _expanded(opened, output, given))
     for output, given in found.items():
-        reason = _reason(opened, output, given)
+        reason = _reason(opened.view_of([output]), output, given)
         if reason:
             raise InputError(f"--cache {output}={given}: cannot be updated in place: {reason}")
     if len(set(found.values())) < len(found):
         raise InputError("--cache: two outputs extend one input")
-    if len({place.more for output in found if (place := opened.place(output)) is not None}) > 1:
-        raise InputError("--cache: some get more new rows than others")
+    if len({(place.size, place.more) for output in found if (place := opened.place(output)) is not None}) > 1:
+        raise InputError("--cache: some get more new rows than others, or have another size")
     return found
 
 
-def _expanded(opened: OpenGraph, output: str, given: str) -> list[tuple[str, str]]:
+def _expanded(opened: OpenLengths, output: str, given: str) -> list[tuple[str, str]]:
     names, text = opened.graph.outputs, f"--cache {output}={given}"
     if (output.count("*"), given.count("*")) not in ((0, 0), (1, 1)):
         raise InputError(f"{text}: both names have one *, or none has")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autofuse.graph.transform.open_sizes.attention import Attention
-from autofuse.graph.transform.open_sizes.shifts import Shift
+from autofuse.graph.transform.open_sizes.over_rows.shifts import Shift
 
 
 @dataclass(frozen=True)

@@ -29,11 +29,13 @@ Array = NDArray[np.generic]
 
 @dataclass(frozen=True)
 class OpenAxis:
-    """An axis of a tensor whose extent is `factor` times the open size, and `more`."""
+    """An axis of a tensor whose extent is `factor` times the open size, and `more`. `size`: the number of that size,
+    where a graph has several."""
 
     axis: int
     factor: int = 1
     more: int = 0
+    size: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,28 +164,12 @@ def part_of(array: Array, shape: tuple[int, ...], last: bool = False) -> Array:
     return np.ascontiguousarray(array[tuple(parts)])
 
 
-def with_parts_given(opened: OpenGraph, high: int) -> OpenGraph:
-    """The open graph with its `parts` as further inputs: nothing that depends on a size is folded, or packed.
-
-    `high`: the largest size, which they have from now on. InputError where one of them is an output.
-    """
-    graph, names, shapes = opened.graph, tuple(opened.parts), opened.at(high).tensors
-    for name in names:
-        if name in graph.returned:
-            raise refused_at(opened.symbol, f"the output {name!r}", "it is a constant that depends on the size")
-    constants = {name: array for name, array in graph.constants.items() if name not in opened.parts}
-    parts = {name: part_of(array, shapes[name].shape, name in opened.tails) for name, array in opened.parts.items()}
-    given = replace(graph, inputs=(*graph.inputs, *names), constants=constants)
-    return replace(opened, graph=given, parts=parts)
-
-
-def is_alike(opened: OpenGraph, size: int, loaded: Graph) -> bool:
-    """Whether what computes in the open graph at a `size` of 1 or 0, with its constants, is what the model was `loaded`
-    as.
+def is_alike(made: Graph, loaded: Graph) -> bool:
+    """Whether what computes in a graph that was `made` for a size of 1 or 0, with its constants, is what the model was
+    `loaded` as.
 
     At that size the loader leaves operators out that move nothing then, and may put others in another way.
     """
-    made = opened.at(size)
     return _named_alike(made, loaded) and _computing(made) == _computing(loaded)
 
 
@@ -192,26 +178,25 @@ def _named_alike(made: Graph, loaded: Graph) -> bool:
     return all(name in loaded.tensors and made.tensors[name] == loaded.tensors[name] for name in named)
 
 
-def refused_small(opened: OpenGraph, size: int) -> InputError:
+def refused_small(symbol: str, size: int) -> InputError:
     """The error for a model that is another where the open size is 1 or 0."""
-    symbol, least = opened.symbol, size + 1
+    least = size + 1
     return InputError(
         f"--sizes: where {symbol} is {size}, the model is another: let {symbol} start at {least}, such as --sizes "
         f"{symbol}={least}:16, or {ADVICE}"
     )
 
 
-def check_size(opened: OpenGraph, size: int, loaded: Graph) -> None:
-    """InputError unless the open graph at `size` (larger than 1) is what the model was `loaded` as there."""
-    made = opened.at(size)
-    loaded = with_names_of(opened.symbol, made, loaded)
+def check_size(symbol: str, at: str, made: Graph, loaded: Graph) -> None:
+    """InputError unless a graph that was `made` for a size (larger than 1) is what the model was `loaded` as there;
+    `at`: that size, as people read it."""
+    loaded = with_names_of(symbol, made, loaded)
     for name, tensor in made.tensors.items():
         if tensor != loaded.tensors[name]:
-            raise refused_at(opened.symbol, reader_of(made, name), f"{name!r} has another shape where it is {size}")
+            raise refused_at(symbol, reader_of(made, name), f"{name!r} has another shape where it is {at}")
     for name, array in made.constants.items():
         if not equal_arrays(array, loaded.constants[name]):
-            where = reader_of(made, name)
-            raise refused_at(opened.symbol, where, f"its constant {name!r} is another where it is {size}")
+            raise refused_at(symbol, reader_of(made, name), f"its constant {name!r} is another where it is {at}")
 
 
 def _computing(graph: Graph) -> list[tuple[str, object, tuple[bytes, ...]]]:

@@ -20,47 +20,47 @@ Array = NDArray[np.generic]
 
 @dataclass(frozen=True)
 class OpenRows:
-    """The open size of a program, and where it stands in the tensors that have it.
+    """The open lengths of a program, `sizes`, and where they stand in the tensors that have one.
 
     `parts`: inputs of the graph that are the first part of a constant, which is given whole, and that constant.
     `caches`: tensors that are made by writing into the first input of their group, which is as long as they are.
-    `base`: how much more than the open size it is that a call reads from its inputs, where none has just that size.
+    `base`: of each length how much more than it is that a call reads from its inputs, where none has just that size.
     `repeats`: where there are several sequences; they stand in front of all axes of a tensor that each has of its own.
     """
 
-    size: OpenSize
+    sizes: Sequence[OpenSize]
     axes: Mapping[str, OpenAxis]
     parts: Mapping[str, Array] = field(default_factory=dict)
     caches: Collection[str] = ()
-    base: int = 0
+    base: Sequence[int] = (0,)
     repeats: Repeats | None = None
 
     @property
     def bounds(self) -> dict[str, int]:
-        """The symbol of the size, and the largest value that it has."""
-        found = {"rows": self.size.high + self.base}
+        """The symbols of the lengths, and the largest value of each; that of the sequences is the last one."""
+        highs = (size.high + base for size, base in zip(self.sizes, self.base, strict=True))
+        found = {f"rows{number or ''}": high for number, high in enumerate(highs)}
         return found if self.repeats is None else {**found, "sequences": self.repeats.size.high}
 
     def shape(self, name: str, shape: Sequence[int], symbols: Sequence[Any]) -> tuple[Any, ...]:
         """How a tensor is stored, whose shape is `shape` but for its open axis."""
         once = self._once(name, shape, symbols)
-        return (symbols[1], *once) if self.repeats is not None and name in self.repeats.own else once
+        return (symbols[-1], *once) if self.repeats is not None and name in self.repeats.own else once
 
     def outside(self, name: str, shape: Sequence[int], symbols: Sequence[Any]) -> tuple[Any, ...]:
         """The shape that an input or output has in the model."""
         once = self._once(name, shape, symbols)
         along = None if self.repeats is None or name not in self.repeats.own else self.repeats.axes[name]
-        return tuple(symbols[1] * extent if axis == along else extent for axis, extent in enumerate(once))
+        return tuple(symbols[-1] * extent if axis == along else extent for axis, extent in enumerate(once))
 
     def _once(self, name: str, shape: Sequence[int], symbols: Sequence[Any]) -> tuple[Any, ...]:
         """How a tensor of one sequence is stored."""
         where = self.axes.get(name)
         if where is None:
             return tuple(shape)
-        more = where.more - self.base * where.factor
-        return tuple(
-            symbols[0] * where.factor + more if axis == where.axis else size for axis, size in enumerate(shape)
-        )
+        more = where.more - self.base[where.size] * where.factor
+        extent = symbols[where.size] * where.factor + more
+        return tuple(extent if axis == where.axis else size for axis, size in enumerate(shape))
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ def attention_kernel(
 
 def _counted(given: Arguments, where: OpenAxis | None, fixed: int) -> Expr:
     """How many queries, or keys, there are."""
-    return fixed if where is None else builder.bind(given.count + where.more)
+    return fixed if where is None else builder.bind(given.counts[where.size] + where.more)
 
 
 Arrays = Callable[[Mapping[int, Argument]], dict[int, Array]]
@@ -87,7 +87,7 @@ class _Tiled(Tokens):
         with self.emitter.parallel_parts(self.heads, given.repeats) as (sequence, head):
             if given.repeats is not None:
                 self.scope.arrays = arrays(given.of(sequence))
-            if isinstance(self.query_count, int) or not isinstance(self.key_count, int):
+            if not self.few_to_many:
                 self.emit_tiles(head)
                 return
             with self.emitter.when(self.query_count >= self.tile):

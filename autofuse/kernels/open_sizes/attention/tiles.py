@@ -56,6 +56,8 @@ class Tokens:
     def __init__(self, scope: Scope, attention: Attention, queries: Expr, keys: Expr) -> None:
         self.scope, self.workload, self.emitter = scope, scope.workload, scope.emitter
         self.query_count, self.key_count = queries, keys
+        asking, seen = attention.queries, attention.keys
+        self.few_to_many = asking is not None and (seen is None or asking.size != seen.size)
         named = dict(zip(attention.operators, self.workload.operators, strict=True))
         self.scores, self.softmax, self.product = (
             named[name] for name in (attention.scores, attention.softmax, attention.product)

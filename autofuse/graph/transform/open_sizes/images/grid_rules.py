@@ -22,7 +22,7 @@ from autofuse.graph.transform.open_sizes.images.grid_graph import GridGraph
 from autofuse.graph.transform.open_sizes.images.grid_windows import Look, look_of
 from autofuse.graph.transform.open_sizes.images.resizing import resizing_of
 from autofuse.graph.transform.open_sizes.open_graph import constant_integers
-from autofuse.graph.transform.open_sizes.recurrences import recurs
+from autofuse.graph.transform.open_sizes.over_rows.recurrences import recurs
 from autofuse.graph.transform.open_sizes.rows import keeps_rows
 
 _OVER_ALL = names(
