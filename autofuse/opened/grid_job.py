@@ -44,12 +44,13 @@ from autofuse.graph.transform.open_sizes.images.grid_graph import (
     Point,
     points,
 )
-from autofuse.graph.transform.open_sizes.images.grid_rules import GridGroup, GridOperators, check_grid, grid_groups
+from autofuse.graph.transform.open_sizes.images.grid_rules import GridGroup, GridOperators, grid_groups
 from autofuse.graph.transform.open_sizes.images.grid_tiles import tile_graph
 from autofuse.graph.transform.open_sizes.images.grid_windows import Look, Slide
-from autofuse.graph.transform.open_sizes.images.places import with_places_apart
-from autofuse.graph.transform.open_sizes.images.reading import changed_grid, read_grid
+from autofuse.graph.transform.open_sizes.images.places import softmaxes_over_places, with_places_apart
+from autofuse.graph.transform.open_sizes.images.reading import changed_grid, read_either
 from autofuse.graph.transform.open_sizes.images.scales.apart import with_scales_apart
+from autofuse.graph.transform.open_sizes.images.turning import with_scores_first
 from autofuse.kernels.emission import Emission
 from autofuse.kernels.lowering.coverage import require_kernels
 from autofuse.kernels.lowering.layout import assign_layouts
@@ -68,6 +69,8 @@ from autofuse.kernels.open_sizes.open_rows import check_elements
 from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import HALF, Value, bind_workload
 from autofuse.opened.whole_images import for_whole, is_whole, used
+from autofuse.rewrite.driver import rewrite
+from autofuse.rewrite.rules.einsum import einsum_as_product
 from autofuse.values.arguments import Given, LibraryFormat
 from autofuse.values.signatures import private_key
 
@@ -148,31 +151,44 @@ def form_of_images(context: Context, read: GridModel) -> OpenForm:
 def read_images(model: Path, given: Given, sizes: Sequence[OpenSize], told: Progress = silent) -> GridModel:
     """The graph of a model of images, compared with what the loader makes of it at several sizes."""
     opened_sizes = open_ones(sizes)
-
     base, twins, _ = points(opened_sizes)
     known = (base, *twins, tuple(size.high for size in opened_sizes))
 
     @cache
-    def whole(point: Point) -> Graph:
+    def loaded(point: Point) -> Graph:
         named = {size.name: value for size, value in zip(opened_sizes, point, strict=True)}
-        return with_places_apart(load(model, form_of(model, sizes, named, given)))
+        return with_scores_first(_as_products(load(model, form_of(model, sizes, named, given))))
 
     @cache
-    def loaded(point: Point) -> Graph:
+    def over_places() -> frozenset[str]:
+        return softmaxes_over_places([loaded(point) for point in (base, *twins)])
+
+    @cache
+    def whole(point: Point) -> Graph:
+        return with_places_apart(loaded(point), over_places())
+
+    @cache
+    def in_maps(point: Point) -> Graph:
         symbol = " and ".join(size.name for size in opened_sizes)
         return with_scales_apart(symbol, [whole(one) for one in (*known, point)])
 
     told(READING, 0, 1)
     try:
         require_kernels(whole(base))
-        opened = read_grid(opened_sizes, loaded)
-        check_grid(opened)
+        opened = read_either(opened_sizes, in_maps, whole)
     except UncoveredError as error:
         raise InputError(
             f"{error}; ONNX Runtime would run that part, at fixed sizes only: compile without --sizes"
         ) from error
     form = form_of(model, sizes, dict(zip((size.name for size in opened_sizes), opened.high, strict=True)), given)
     return GridModel(opened, model_sha256(model.read_bytes(), form))
+
+
+def _as_products(graph: Graph) -> Graph:
+    """A graph with each Einsum as the product that it is: nothing else is known of how it treats places."""
+    if not any(operator.op_type == "Einsum" for operator in graph.operators):
+        return graph
+    return rewrite(graph, lambda match: match.rule is einsum_as_product).graph
 
 
 def grid_plan(context: Context, read: GridModel, chosen: FoundPlan) -> GridPlan:
@@ -192,7 +208,7 @@ def grid_plan(context: Context, read: GridModel, chosen: FoundPlan) -> GridPlan:
     _check_kernels(known)
     groups = grid_groups(known, [group.operators for group in checked.plan.groups], partial(_ordered, opened.graph))
     order = [group.operators for group in groups]
-    apart = [group.attention is not None or group.recurs or group.joins for group in groups]
+    apart = [group.attention is not None or group.recurs or group.joins or group.view for group in groups]
     in_layouts = {number: not alone for number, alone in enumerate(apart)}
     layouts = _whole(assign_layouts(opened.graph, order, in_layouts, target))
     ladder = Ladder(context.database, context.environment, Emission(target), chosen.limits)

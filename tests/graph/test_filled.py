@@ -118,3 +118,13 @@ def test_filled_maps_lie_in_blocks(graph_of, lanes, layout):
     (output,) = first.of_kind("output")
     assert (first.values[output].layout, first.values[output].shape[1]) == (layout, 56)
     assert lowered.graph.outputs == graph.outputs and lowered.graph.tensors["y"] == graph.tensors["y"]
+
+
+def test_maps_that_are_joined_after_one_another_stay_joined(graph_of):
+    """What holds for the last of many maps holds for the first, however they were joined: none is widened alone."""
+    maps = " ".join(f"a{n} = Conv (x, into) b{n} = Relu (a{n})" for n in range(3))
+    sums = "c = Add (b0, b1) d = Add (b2, c) e = Relu (b1) g = Conv (e, last)"
+    turned = " ".join(f"t{name} = Transpose <perm = [0, 2, 3, 1]> ({name})" for name in "dg")
+    text = TEXT.format("1, 6, 6, 54", f"{maps} {sums} {turned} y = Add (td, tg)")
+    graph = graph_of(text, weights=constants(text))
+    assert filled(graph, 8) is graph

@@ -17,13 +17,12 @@ from autofuse.graph.transform.open_sizes.images.grid_graph import (
     Extent,
     GridGraph,
     Point,
-    check_point,
     points,
 )
 from autofuse.graph.transform.open_sizes.images.grid_rules import GridOperators, check_grid, grid_groups
 from autofuse.graph.transform.open_sizes.images.grid_tiles import tile_graph
 from autofuse.graph.transform.open_sizes.images.grid_windows import Slide
-from autofuse.graph.transform.open_sizes.images.reading import read_grid
+from autofuse.graph.transform.open_sizes.images.reading import check_point, read_grid
 
 SIZES = (OpenSize("h", 8, 64, 4), OpenSize("w", 8, 96, 4))
 W = np.ones((4, 4, 3, 3), np.float32)
@@ -119,7 +118,7 @@ REFUSED = {
     "softmax over places": ("y = Softmax <axis = 3> (x)", {}, "Softmax '.*'.*places along w"),
     "cubic, without what is outside": ('y = Resize <mode = "cubic", exclude_outside = 1> (x, , t)',
                                        {"t": np.array([1, 1, 1.5, 2], np.float32)}, "exclude_outside"),
-    "places in a row": ("y = Reshape (x, t)", {"t": [1, 4, 1, -1]}, "has several of them|no multiple"),
+    "channels among places": ("y = Reshape (x, t)", {"t": [1, 1, 2, -1]}, "several extents along h"),
     "fewer counted": ("y = AveragePool <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (x)", {}, "count_include_pad"),
     "the size": ("s = Shape <start = 2, end = 3> (x); c = Cast <to = 1> (s); y = Div (x, c)", {}, "depends on it"),
     "every second": ("y = Slice (x, one, end, axes, two)",

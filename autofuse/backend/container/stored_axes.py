@@ -11,13 +11,13 @@ from autofuse.graph.transform.open_sizes.stored_shapes import OpenImages, OpenRo
 
 def image_axes(extents: Mapping[int, Extent], joined: Mapping[int, Joined]) -> tuple[AxisSpec, ...]:
     """The axes of a tensor of images that follow open sizes."""
-    found = [AxisSpec(n, e.size, e.factor, e.per, e.more, None, e.shift) for n, e in extents.items()]
+    found = [_joined_axis(n, [(1, extent.parts)]) for n, extent in extents.items()]
     found += [_joined_axis(n, whole.terms) for n, whole in joined.items()]
     return tuple(sorted(found, key=lambda one: one.axis))
 
 
 def _joined_axis(axis: int, terms: Sequence[tuple[int, Sequence[Extent]]]) -> AxisSpec:
-    """An axis along which places are joined: a sum of products."""
+    """An axis along which places are joined: a sum of products, or one of these."""
     further: list[FurtherSpec] = []
     for rows, extents in terms:
         for number, e in enumerate(extents):

@@ -61,6 +61,7 @@ def default_plan(graph: Graph, space: FusionSpace | None = None) -> FusionPlan:
 OpenAxes = Callable[[str], Collection[int]]
 """The axes of a tensor that have an open size."""
 _NORMS = frozenset({"LayerNormalization", "RMSNormalization"})
+_SOFTMAXES = frozenset({"LogSoftmax", "Softmax"})
 
 
 def plan_of_rows(graph: Graph, space: FusionSpace, least_bytes: int, open_axes: OpenAxes | None = None) -> FusionPlan:
@@ -74,9 +75,9 @@ def planner_of_rows(
     """The planner of a graph whose rows stay open. By default products of one tensor stay apart where their weights
     have so many bytes: each writes its rows where they belong, and reads its weights once for all of them, while a
     Split behind one product of all would be computed some rows at a time, and so would that product. Heads that share
-    keys stay heads, of which the kernel of an open attention takes one at a time. A norm along an open axis stays the
-    steps that it is written as: its means have kernels, and one operator for all of it has none. So does a transposed
-    convolution, whose places between two elements would be an axis beside the open one."""
+    keys stay heads, of which the kernel of an open attention takes one at a time. A norm or a softmax along an open
+    axis stays the steps that it is written as: their reductions have kernels, and one operator for all has none. So
+    does a transposed convolution, whose places between two elements would be an axis beside the open one."""
     planner = RewritingPlanner(graph, space)
     merged = (one for one in planner.matches if one.rule.kind == Kind.MERGE and one.rule.roots <= PRODUCTS)
     apart = {decision_name(one): KEEP for one in merged if _weight_bytes(one) >= least_bytes}
@@ -93,15 +94,17 @@ def planner_of_rows(
 
 
 def _is_along(found: Match, graph: Graph, open_axes: OpenAxes) -> bool:
-    """Whether a rewrite makes a norm of what stands along an open axis, or axes of places beside one."""
+    """Whether a rewrite makes a norm or a softmax of what stands along an open axis, or axes of places beside one."""
+    places = found.rule is transposed_convolution_by_places
     for operator in found.change.added:
         x = operator.inputs[0] if operator.inputs else ""
-        if x not in graph.tensors or not (operator.op_type in _NORMS or found.rule is transposed_convolution_by_places):
+        if x not in graph.tensors or not (operator.op_type in _NORMS | _SOFTMAXES or places):
             continue
         rank, first = len(graph.tensors[x].shape), operator.attributes.get("axis", -1)
         assert isinstance(first, int)
-        from_axis = first % rank if operator.op_type in _NORMS else 2
-        if any(axis >= from_axis for axis in open_axes(x)):
+        from_axis = 2 if places else first % rank
+        last = from_axis if operator.op_type in _SOFTMAXES else rank - 1
+        if any(from_axis <= axis <= last for axis in open_axes(x)):
             return True
     return False
 

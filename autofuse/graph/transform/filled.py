@@ -42,7 +42,8 @@ class _Maps:
     def find(self, name: str) -> str:
         """The name that stands for a map and all that are joined with it."""
         while self.leader.setdefault(name, name) != name:
-            name = self.leader[name] = self.leader[self.leader[name]]
+            self.leader[name] = self.leader[self.leader[name]]
+            name = self.leader[name]
         return name
 
     def join(self, names: Iterable[str]) -> None:

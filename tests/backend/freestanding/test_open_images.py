@@ -24,6 +24,7 @@ from tests.compiler.open_sizes.images import (
     images_at,
 )
 from tests.compiler.open_sizes.models import TOLERANCE, write
+from tests.compiler.open_sizes.places import IMAGES, POINTS, RANGES, written
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 BAD_ARGUMENT = 1
@@ -58,13 +59,15 @@ def test_images_of_any_size_are_right_in_any_order(model: Path, native: OpenNati
 
 
 @pytest.mark.long
-def test_strides_need_not_divide_a_size(tmp_path: Path) -> None:
-    path = write(tmp_path / "odd.onnx", ODD, ODD_WEIGHTS)
+@pytest.mark.parametrize("name", ["odd", "attention"])
+def test_strides_need_not_divide_a_size_and_places_may_be_tokens(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path / "odd.onnx", ODD, ODD_WEIGHTS) if name == "odd" else written(tmp_path, IMAGES)
+    sizes, points = (ODD_RANGES, ODD_POINTS) if name == "odd" else (RANGES, POINTS)
     database, library = str(tmp_path / "odd.db"), tmp_path / "libodd.so"
-    autofuse.compile(path, library, database=database, threads=1, sizes=ODD_RANGES, format="c")
+    autofuse.compile(path, library, database=database, threads=1, sizes=sizes, format="c")
     theirs = onnxruntime.InferenceSession(path)
     with OpenSession(OpenNative(library)) as session:
-        for point in ODD_POINTS:
+        for point in points:
             assert [session.set_size(name, size) for name, size in point.items()] == [0, 0]
             feeds = images_at(path, point)
             code, made = session.call(list(feeds.values()), 0)

@@ -33,9 +33,10 @@ from autofuse.kernels.build import Kernel
 from autofuse.kernels.emission import Emission
 from autofuse.kernels.open_sizes.attention.kernel import AttentionForm, attention_kernel
 from autofuse.kernels.open_sizes.images.grid_join import grid_join_kernel
-from autofuse.kernels.open_sizes.images.grid_reduction import grid_reduction_kernel
 from autofuse.kernels.open_sizes.images.grid_resize import grid_resize_kernel
 from autofuse.kernels.open_sizes.images.open_grid import GridForm, GridTile, Lengths, grid_kernel
+from autofuse.kernels.open_sizes.images.over_places.grid_product import grid_product_kernel
+from autofuse.kernels.open_sizes.images.over_places.grid_reduction import grid_reduction_kernel
 from autofuse.kernels.open_sizes.images.whole_grid import whole_kernel
 from autofuse.kernels.open_sizes.open_recurrence import recurrence_kernel
 from autofuse.kernels.workload.free_reshape import is_free_reshape
@@ -112,7 +113,9 @@ def built_kernel(opened: GridGraph, group: BuiltGroup, emission: Emission, threa
         return None
     if group.group.reduces:
         assert group.form is not None
-        return grid_reduction_kernel(group.bound.workload, group.form, emission.target)
+        multiplies = group.bound.workload.operators[-1].op_type == "MatMul"
+        make_one = grid_product_kernel if multiplies else grid_reduction_kernel
+        return make_one(group.bound.workload, group.form, emission.target)
     if group.group.attention is not None:
         bound = group.tiles[()].bound
         rows = {

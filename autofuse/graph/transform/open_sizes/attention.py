@@ -7,6 +7,7 @@ leaves nothing but rows between kernels.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -57,16 +58,20 @@ def attentions(opened: OpenGraph) -> tuple[Attention, ...]:
     return tuple(found)
 
 
-def attention_around(opened: OpenGraph, softmax: Operator) -> Attention:
-    """The attention of one softmax over tokens. InputError that names the operator by which it is none."""
-    return _Finder(opened, softmax).find()
+def attention_around(opened: OpenGraph, softmax: Operator, stops: Collection[str] | None = None) -> Attention:
+    """The attention of one softmax over tokens. InputError that names the operator by which it is none.
+
+    `stops`: given where other kernels can make and read tensors that have tokens in any one axis, so that it need not
+    begin and end with rows; such tensors that it reads, and does not make.
+    """
+    return _Finder(opened, softmax, stops).find()
 
 
 class _Finder:
     """Follows the tensors around one softmax to the rows before and behind it."""
 
-    def __init__(self, opened: OpenGraph, softmax: Operator) -> None:
-        self.opened, self.graph, self.softmax = opened, opened.graph, softmax
+    def __init__(self, opened: OpenGraph, softmax: Operator, stops: Collection[str] | None = None) -> None:
+        self.opened, self.graph, self.softmax, self.stops = opened, opened.graph, softmax, stops
         self.taken: dict[str, Operator] = {}
         self.scores: list[Operator] = []
         self.beside: list[Operator] = []
@@ -123,16 +128,12 @@ class _Finder:
             raise refused(self.opened.symbol, self.softmax, f"{name!r} is the end of a constant, not its beginning")
         operator = self.graph.producers.get(name)
         if name not in self.opened.grids or name in self.opened.parts:
-            if operator is not None and self.keys is None and not scores and self._only_moves(operator):
-                self._take(operator)
-                self._before(operator.inputs[0])
+            if self.keys is None and not scores:
+                self._fixed(operator)
             return
-        if self.cached and (operator is None or appends(self.opened, operator)):
+        if self._is_given(name, operator):
             return
-        if operator is None:
-            raise refused(self.opened.symbol, self.softmax, f"{name!r} is no tensor of rows")
-        if operator.name in self.taken:
-            return
+        assert operator is not None
         if scores and self._is_beside(operator):
             self._take(operator)
             self.beside.append(operator)
@@ -142,12 +143,31 @@ class _Finder:
             self._take_scores(operator)
             return
         reason = self._moves(operator, scores=scores)
+        if reason and self._may_lie(name):
+            return
         if reason:
             raise self._refused(operator, reason)
         self._take(operator)
         for read in operator.inputs:
             if read:
                 self._before(read, scores=scores)
+
+    def _fixed(self, operator: Operator | None) -> None:
+        """Takes what only moves keys or values of a fixed number."""
+        if operator is not None and self._only_moves(operator):
+            self._take(operator)
+            self._before(operator.inputs[0])
+
+    def _is_given(self, name: str, operator: Operator | None) -> bool:
+        """Whether the attention reads a tensor that is not in rows, and that `operator` makes, if any does; or has made
+        it already. InputError where it can do neither."""
+        if self.cached and (operator is None or appends(self.opened, operator)):
+            return True
+        if self._may_lie(name) and (operator is None or name in (self.stops or ())):
+            return True
+        if operator is None:
+            raise refused(self.opened.symbol, self.softmax, f"{name!r} is no tensor of rows")
+        return operator.name in self.taken
 
     def _take_scores(self, operator: Operator) -> None:
         """Takes the product of queries and keys, and what makes these of rows."""
@@ -261,17 +281,39 @@ class _Finder:
         if not self.opened.has(name):
             return (), name
         while name not in self.opened.axes:
-            operator = self._only_reader(name, product)
-            fits = operator.op_type == "Transpose" or (operator.op_type in VIEWS and self._same_runs(operator))
-            fits = fits or (operator.op_type in ELEMENTWISE | QUANTISATION and self._reads_one(operator))
-            if not fits or not _is_known(operator) or len(operator.outputs) != 1:
-                raise self._refused(operator, "it reads the product of attention, which does not stand in rows")
+            operator = self._moving(name)
+            if operator is None:
+                if self._may_lie(name):
+                    break
+                raise self._stuck(name, product)
             self._take(operator)
             found.append(operator.name)
             name = operator.outputs[0]
-        if self.opened.axes[name].factor != 1:
+        place = self.opened.place(name)
+        if place is None or place.factor != 1:
             raise self._refused(product, "a token is several rows of its result")
         return tuple(found), name
+
+    def _may_lie(self, name: str) -> bool:
+        """Whether other kernels than that of the attention may make or read a tensor that is not in rows."""
+        return self.stops is not None and self.opened.place(name) is not None
+
+    def _stuck(self, name: str, product: Operator) -> Exception:
+        """The error for what reads the result of a product before it stands in rows."""
+        readers = self.graph.consumers.get(name, ())
+        if len(readers) != 1 or name in self.graph.returned:
+            return self._refused(product, "several read its result, and none may but attention")
+        return self._refused(readers[0], "it reads the product of attention, which does not stand in rows")
+
+    def _moving(self, name: str) -> Operator | None:
+        """The only operator that reads a tensor, if all that it does is to move or to compute each element."""
+        readers = self.graph.consumers.get(name, ())
+        if len(readers) != 1 or name in self.graph.returned:
+            return None
+        (reader,) = readers
+        fits = reader.op_type == "Transpose" or (reader.op_type in VIEWS and self._same_runs(reader))
+        fits = fits or (reader.op_type in ELEMENTWISE | QUANTISATION and self._reads_one(reader))
+        return reader if fits and _is_known(reader) and len(reader.outputs) == 1 else None
 
     def _check_leads(self, product: Operator) -> None:
         """All three that mix tokens must repeat over the same heads, and see the same keys."""
@@ -285,12 +327,6 @@ class _Finder:
 
     def _take(self, operator: Operator) -> None:
         self.taken[operator.name] = operator
-
-    def _only_reader(self, name: str, operator: Operator) -> Operator:
-        readers = self.graph.consumers.get(name, ())
-        if len(readers) != 1 or name in self.graph.returned:
-            raise self._refused(operator, "several read its result, and none may but attention")
-        return readers[0]
 
     def _is_open(self, name: str, *places: int) -> bool:
         """Whether exactly these axes of a tensor are the open size, and once each."""

@@ -83,7 +83,8 @@ class OpenImages:
         """See OpenRows."""
         made: list[Any] = list(shape)
         for axis, extent in self.axes.get(name, {}).items():
-            made[axis] = _extent(extent, symbols)
+            first, *others = (_extent(part, symbols) for part in extent.parts)
+            made[axis] = prod(others, start=first)
         for axis, whole in self.joined.get(name, {}).items():
             made[axis] = sum(rows * prod(_extent(one, symbols) for one in extents) for rows, extents in whole.terms)
         return tuple(made)

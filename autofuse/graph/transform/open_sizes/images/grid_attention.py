@@ -1,7 +1,8 @@
-"""Attention along one open size of a model whose other operators look around each place: encoders of speech.
+"""Attention over places of a model whose other operators look around each: encoders of speech, U-Nets of diffusion.
 
-Between convolutions along the size stands attention over all of its places. It is found as that of an open number of
-tokens is, in the graph as if nothing else were open, and is one kernel from rows to rows.
+Between convolutions along a size, or along height and width, stands attention over all places. It is found as that of
+an open number of tokens is, in the graph as if nothing else were open. What it reads and makes may stand behind
+channels, as images do.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from autofuse.graph.model import Operator
+from autofuse.graph.model import Graph, Operator
 from autofuse.graph.transform.open_sizes.attention import Attention, attention_around
 from autofuse.graph.transform.open_sizes.images.grid_graph import Extent, GridGraph
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis, OpenGraph, row_axis
@@ -29,19 +30,30 @@ def _found(opened: GridGraph, softmax: Operator) -> Attention:
     if len(extents) != 1:
         raise opened.refused(softmax, "its queries and its keys have several extents")
     (extent,) = extents
-    attention = attention_around(rows_along(opened, extent), softmax)
-    graph = opened.graph
-    operators = [graph.by_name[name] for name in attention.operators]
-    for operator in operators:
-        for name in (*operator.inputs, *operator.outputs):
-            if set(opened.axes.get(name, {}).values()) - extents:
-                raise opened.refused(operator, f"{name!r} has another extent than the tokens of its attention")
-    own = set(attention.operators)
-    for operator in operators:
-        outside = any(reader.name not in own for name in operator.outputs for reader in graph.consumers.get(name, ()))
-        if outside and attention.result not in operator.outputs:
+    rows, graph = rows_along(opened, extent), opened.graph
+    stops: set[str] = set()
+    while True:
+        attention = attention_around(rows, softmax, stops)
+        shared = {name for name in _shared(graph, attention) if rows.place(name) is not None} - stops
+        if not shared:
+            break
+        stops |= shared
+    for name in attention.operators:
+        operator = graph.by_name[name]
+        for touched in (*operator.inputs, *operator.outputs):
+            if set(opened.axes.get(touched, {}).values()) - extents:
+                raise opened.refused(operator, f"{touched!r} has another extent than the tokens of its attention")
+        if not _shared(graph, attention).isdisjoint(operator.outputs):
             raise opened.refused(operator, "something beside its attention reads what it makes")
     return attention
+
+
+def _shared(graph: Graph, attention: Attention) -> set[str]:
+    """What operators of an attention make, beside its result, that others read."""
+    own = set(attention.operators)
+    made = {name for operator in own for name in graph.by_name[operator].outputs if name != attention.result}
+    others = {name for name in made if any(reader.name not in own for reader in graph.consumers.get(name, ()))}
+    return others | (made & set(graph.returned))
 
 
 def rows_along(opened: GridGraph, extent: Extent) -> OpenGraph:
@@ -57,7 +69,8 @@ def rows_along(opened: GridGraph, extent: Extent) -> OpenGraph:
                 grids[name] = factors
             else:
                 axes[name] = where
-    symbol, size = opened.sizes[extent.size].name, extent.at(opened.point)
+    symbol = " and ".join(opened.sizes[part.size].name for part in extent.parts)
+    size = extent.at(opened.point)
     parts = {name: array for name, array in opened.parts.items() if name in axes or name in grids}
     return OpenGraph(opened.graph, symbol, size, axes, {}, grids, parts)
 

@@ -7,7 +7,7 @@ so much more or less.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import product
@@ -36,17 +36,25 @@ from autofuse.graph.transform.open_sizes.open_graph import (
 @dataclass(frozen=True)
 class Extent:
     """`factor` times a `per`-th of open size number `size` and `shift`, which is less than `per`; and `more`, which may
-    be negative."""
+    be negative. `times`: the extent of another size that all of this is multiplied by, where the places of both stand
+    in one axis, as tokens of an image do."""
 
     size: int
     factor: int
     per: int = 1
     more: int = 0
     shift: int = 0
+    times: Extent | None = None
 
     def at(self, values: Sequence[int]) -> int:
         """The extent where the sizes have such values."""
-        return (values[self.size] + self.shift) // self.per * self.factor + self.more
+        once = (values[self.size] + self.shift) // self.per * self.factor + self.more
+        return once if self.times is None else once * self.times.at(values)
+
+    @property
+    def parts(self) -> tuple[Extent, ...]:
+        """The extents of one size each that it is the product of."""
+        return (self,) if self.times is None else (replace(self, times=None), *self.times.parts)
 
 
 @dataclass(frozen=True)
@@ -116,12 +124,16 @@ class GridGraph:
 
     def unit(self, extent: Extent) -> int:
         """What an extent is a multiple of at all sizes, but for its `more`."""
+        if extent.times is not None:
+            return 1 if any(part.more for part in extent.parts) else prod(map(self.unit, extent.parts))
         step = self.sizes[extent.size].step
         return extent.factor if step % extent.per else step // extent.per * extent.factor
 
     def places(self, extent: Extent) -> list[Point]:
         """Points at which all that may happen to an extent happens: the ends of all ranges, and as many sizes in a row
         as it parts."""
+        if extent.times is not None:
+            return list(dict.fromkeys(point for part in extent.parts for point in self.places(part)))
         size = self.sizes[extent.size]
         last = min(size.low + extent.per, size.high + 1)
         near = ((*self.low[: extent.size], value, *self.low[extent.size + 1 :]) for value in range(size.low, last))
@@ -215,23 +227,35 @@ def grid_graph(
     axes: dict[str, dict[int, Extent]] = {}
     targets: dict[str, dict[int, Extent]] = {}
     found = GridGraph(graph, sizes, point, axes, targets)
+    read = (point, *twins)
+    others = [with_names_of(sizes[number].name, graph, twin) for number, twin in enumerate(twins.values())]
+    merged: list[tuple[str, int, tuple[int, ...]]] = []
     joined = joined_places(graph)
-    others = []
-    for number, (twin_point, twin) in enumerate(twins.items()):
-        other, name = with_names_of(sizes[number].name, graph, twin), sizes[number].name
-        step = twin_point[number] - point[number]
-        for tensor in graph.tensors.values():
-            there = other.tensors[tensor.name].shape
-            if len(there) != len(tensor.shape):
+    for tensor in graph.tensors.values():
+        shapes = [tensor.shape, *(other.tensors[tensor.name].shape for other in others)]
+        for number, shape in enumerate(shapes[1:]):
+            if len(shape) != len(tensor.shape):
                 where = reader_of(graph, tensor.name)
-                raise refused_at(name, where, f"the number of axes of {tensor.name!r} depends on it")
-            for axis, (here, further) in enumerate(zip(tensor.shape, there, strict=True)):
-                if here != further and (tensor.name, axis) not in joined:
-                    _enter(found, axes, (tensor.name, axis), number, here, Fraction(further - here, step))
-        others.append(other)
-        for constant, array in graph.constants.items():
-            if constant not in axes and not equal_arrays(array, other.constants[constant]):
-                _retarget(found, targets, constant, number, other.constants[constant], step)
+                raise refused_at(sizes[number].name, where, f"the number of axes of {tensor.name!r} depends on it")
+        for axis, seen in enumerate(zip(*shapes, strict=True)):
+            numbers = [number for number, further in enumerate(seen[1:]) if further != seen[0]]
+            if (tensor.name, axis) in joined:
+                continue
+            if len(numbers) == 1:
+                _enter(found, axes, (tensor.name, axis), numbers[0], seen, read)
+            elif numbers:
+                merged.append((tensor.name, axis, seen))
+    pairs = neighbours(axes.values())
+    for name, axis, seen in merged:
+        extent = product_extent(pairs, seen, read)
+        if extent is None:
+            shown, where = shown_axis(graph, name, axis), reader_of(graph, name)
+            raise refused_at(found.symbol, where, f"{shown} has several of them, as rows of places in an output may")
+        axes.setdefault(name, {})[axis] = extent
+    for name, array in graph.constants.items():
+        twin_arrays = [other.constants[name] for other in others]
+        if name not in axes and not all(equal_arrays(array, twin) for twin in twin_arrays):
+            targets[name] = _targets(found, name, twin_arrays, read)
     parts = grown_constants(found.symbol, graph, others, axes, largest)
     return replace(found, parts=parts, joined=joined_extents(graph, axes))
 
@@ -257,6 +281,32 @@ def joined_extents(graph: Graph, axes: Mapping[str, Mapping[int, Extent]]) -> di
         if any(extents for _, extents in terms):
             found[operator.outputs[0]] = {merged_axes(operator, 0).start: Joined(tuple(terms))}
     return found
+
+
+def neighbours(grids: Iterable[Mapping[int, Extent]]) -> list[tuple[Extent, Extent]]:
+    """Extents of two sizes that stand beside one another in a tensor, so that a view may put both into one axis."""
+    found: dict[tuple[Extent, Extent], None] = {}
+    for axes in grids:
+        for axis, one in axes.items():
+            other = axes.get(axis + 1)
+            if other is not None and other.size != one.size and one.times is None is other.times:
+                found[one, other] = None
+    return list(found)
+
+
+def product_extent(pairs: Iterable[tuple[Extent, Extent]], seen: Sequence[int], read: Sequence[Point]) -> Extent | None:
+    """So many times the product of two extents, if an axis is one that was `seen` so at the points that were `read`."""
+    for one, other in pairs:
+        products = [one.at(point) * other.at(point) for point in read]
+        often = seen[0] // max(1, products[0])
+        if often and all(often * product == extent for product, extent in zip(products, seen, strict=True)):
+            return replace(one, factor=one.factor * often, more=one.more * often, times=other)
+    return None
+
+
+def shown_axis(graph: Graph, name: str, axis: int) -> str:
+    """An axis of a tensor, for messages."""
+    return f"axis {axis} of {name!r} ({'x'.join(map(str, graph.tensors[name].shape))})"
 
 
 def grown_constants(
@@ -293,19 +343,23 @@ def _enter(
     axes: dict[str, dict[int, Extent]],
     place: tuple[str, int],
     number: int,
-    here: int,
-    slope: Fraction,
+    seen: Sequence[int],
+    read: Sequence[Point],
 ) -> None:
-    """Enters the extent of an axis. InputError where it is none, or of several sizes."""
+    """Enters the extent of an axis that follows size `number`, as it was `seen` at the points that were `read`.
+    InputError where it is none."""
     name, axis = place
-    size, where = found.sizes[number], reader_of(found.graph, name)
-    shown = f"axis {axis} of {name!r} ({'x'.join(map(str, found.graph.tensors[name].shape))})"
-    own = axes.setdefault(name, {})
-    if axis in own:
-        raise refused_at(found.symbol, where, f"{shown} has several of them, as rows of places in an output may")
+    size, slope = found.sizes[number], _slope(number, seen, read)
     if slope <= 0 or size.step % slope.denominator:
-        raise refused_at(size.name, where, f"{shown} is no multiple of a part of it" + _step_advice(size, slope))
-    own[axis] = _extent(number, here, slope, found.point[number])
+        shown = shown_axis(found.graph, name, axis)
+        reason = f"{shown} is no multiple of a part of it" + _step_advice(size, slope)
+        raise refused_at(size.name, reader_of(found.graph, name), reason)
+    axes.setdefault(name, {})[axis] = _extent(number, seen[0], slope, found.point[number])
+
+
+def _slope(number: int, seen: Sequence[int], read: Sequence[Point]) -> Fraction:
+    """How much an extent grows with a size."""
+    return Fraction(seen[1 + number] - seen[0], read[1 + number][number] - read[0][number])
 
 
 def _step_advice(size: OpenSize, slope: Fraction) -> str:
@@ -320,35 +374,26 @@ def _extent(number: int, here: int, slope: Fraction, value: int) -> Extent:
     return Extent(number, slope.numerator, slope.denominator, more)
 
 
-def _retarget(
-    found: GridGraph, targets: dict[str, dict[int, Extent]], name: str, number: int, twin: np.ndarray, step: int
-) -> None:
-    """Enters the elements of a constant that depend on a size. InputError where they are no sizes of a result."""
-    graph, size = found.graph, found.sizes[number]
+def _targets(found: GridGraph, name: str, twins: Sequence[np.ndarray], read: Sequence[Point]) -> dict[int, Extent]:
+    """The elements of a constant that depend on a size. InputError where they are no sizes of a result."""
+    graph = found.graph
     array, where = graph.constants[name], reader_of(graph, name)
     readers = graph.consumers.get(name, ())
-    places = [(op.op_type, place) for op in readers for place, read in enumerate(op.inputs) if read == name]
+    places = [(op.op_type, place) for op in readers for place, one in enumerate(op.inputs) if one == name]
     known = all(place in TARGET_SHAPES.get(kind, ()) for kind, place in places)
-    if not readers or name in graph.outputs or not known or array.shape != twin.shape:
-        raise refused_at(size.name, where, f"the value of {name!r} depends on it")
-    for place, (here, there) in enumerate(zip(array.reshape(-1).tolist(), twin.reshape(-1).tolist(), strict=True)):
-        if here == there:
-            continue
-        slope = Fraction(there - here, step)
-        own = targets.setdefault(name, {})
-        if place in own or slope <= 0 or size.step % slope.denominator:
-            raise refused_at(size.name, where, f"the target shape {name!r} is no multiple of a part of it")
-        own[place] = _extent(number, here, slope, found.point[number])
-
-
-def check_point(opened: GridGraph, point: Point, loaded: Graph) -> None:
-    """InputError unless the open graph at a point is what the model was `loaded` as there."""
-    made = opened.at(point)
-    loaded = with_names_of(opened.symbol, made, loaded)
-    shown = ", ".join(f"{size.name} {value}" for size, value in zip(opened.sizes, point, strict=True))
-    for name, tensor in made.tensors.items():
-        if tensor != loaded.tensors[name] or (opened.has(name) and min(tensor.shape) < 1):
-            raise refused_at(opened.symbol, reader_of(made, name), f"{name!r} has another shape at {shown}")
-    for name, array in made.constants.items():
-        if not equal_arrays(array, loaded.constants[name]):
-            raise refused_at(opened.symbol, reader_of(made, name), f"its constant {name!r} is another at {shown}")
+    if not readers or name in graph.outputs or not known or any(array.shape != twin.shape for twin in twins):
+        raise refused_at(found.symbol, where, f"the value of {name!r} depends on it")
+    own: dict[int, Extent] = {}
+    for place, seen in enumerate(zip(*(one.reshape(-1).tolist() for one in (array, *twins)), strict=True)):
+        numbers = [number for number, further in enumerate(seen[1:]) if further != seen[0]]
+        if len(numbers) > 1:
+            extent = product_extent(neighbours(found.axes.values()), seen, read)
+            if extent is None:
+                raise refused_at(found.symbol, where, f"the target shape {name!r} is no product of known extents")
+            own[place] = extent
+        elif numbers:
+            size, slope = found.sizes[numbers[0]], _slope(numbers[0], seen, read)
+            if slope <= 0 or size.step % slope.denominator:
+                raise refused_at(size.name, where, f"the target shape {name!r} is no multiple of a part of it")
+            own[place] = _extent(numbers[0], seen[0], slope, found.point[numbers[0]])
+    return own

@@ -16,7 +16,7 @@ from autofuse.graph.model import Operator
 from autofuse.graph.own.byte_lookup import is_byte_lookup
 from autofuse.graph.own.joined_places import joins_places
 from autofuse.graph.own.recurrence import is_recurrence
-from autofuse.graph.transform.open_sizes.attention import VIEWS, Attention
+from autofuse.graph.transform.open_sizes.attention import ELEMENTWISE, VIEWS, Attention
 from autofuse.graph.transform.open_sizes.images.grid_attention import attending, grid_attentions, rows_along
 from autofuse.graph.transform.open_sizes.images.grid_graph import GridGraph
 from autofuse.graph.transform.open_sizes.images.grid_windows import Look, look_of
@@ -69,6 +69,13 @@ class GridOperators:
             if reason:
                 raise self.opened.refused(operator, reason)
 
+    def merges(self, operator: Operator) -> bool:
+        """Whether an operator is a view that puts the places of several sizes into one axis, or takes them apart."""
+        data, made = operator.inputs[0] if operator.inputs else "", operator.outputs[0]
+        if operator.op_type not in VIEWS or operator.domain or not (self.opened.has(data) and self.opened.has(made)):
+            return False
+        return self._runs(data) != self._runs(made) and self._runs(data, True) == self._runs(made, True)
+
     def resizes(self, operator: Operator) -> bool:
         """Whether an operator resizes images by other factors than a tile knows."""
         known = isinstance(self.looks[operator.name], Look)
@@ -95,6 +102,8 @@ class GridOperators:
     def reduces(self, operator: Operator) -> bool:
         """Whether an operator reduces each image to one place, and nothing else."""
         opened, graph = self.opened, self.opened.graph
+        if operator.op_type == "MatMul":
+            return self._sums_places(operator)
         data = operator.inputs[0] if operator.inputs else ""
         if operator.op_type not in _OVER_ALL or operator.domain or data not in opened.axes:
             return False
@@ -106,7 +115,22 @@ class GridOperators:
         if not opened.axes[data].keys() - {0} <= axes or opened.axes[data].keys() <= {0}:
             return False
         # Places behind channels, or in front of them.
-        return rank > 2 and (axes == set(range(2, rank)) or (axes == set(range(1, rank - 1)) and rank > 3))
+        return rank > 2 and axes in (set(range(2, rank)), set(range(1, rank - 1)))
+
+    def _sums_places(self, operator: Operator) -> bool:
+        """Whether a product is a sum over all places, which stand in one axis."""
+        opened, graph = self.opened, self.opened.graph
+        if operator.domain or opened.has(operator.outputs[0]) or not all(map(opened.has, operator.inputs)):
+            return False
+        left, right = (graph.tensors[name] for name in operator.inputs)
+        if left.dtype != "float32" or min(len(left.shape), len(right.shape)) < 2:
+            return False
+        seen, other = (opened.axes[one.name] for one in (left, right))
+        return (
+            seen.keys() == {len(left.shape) - 1}
+            and other.keys() == {len(right.shape) - 2}
+            and (set(seen.values()) == set(other.values()))
+        )
 
     def joins(self, operator: Operator) -> bool:
         """Whether an operator makes rows of the places of maps, which lie in them as they are."""
@@ -121,6 +145,8 @@ class GridOperators:
         opened = self.opened
         if any(name in opened.joined for name in (*operator.inputs, *operator.outputs)):
             return f"it has places along {opened.symbol} as rows of one axis: cut the model before it"
+        if self.merges(operator):
+            return ""
         touched = [name for name in (*operator.inputs, *operator.outputs) if opened.has(name)]
         made = [name for name in operator.outputs if name]
         square = next((name for name in touched if opened.is_square(name)), None)
@@ -154,13 +180,18 @@ class GridOperators:
             rank = len(opened.graph.tensors[operator.inputs[0]].shape)
             axis = operator.attributes.get("axis", 0)
             return isinstance(axis, int) and axis % rank not in opened.axes[operator.inputs[0]]
+        if operator.op_type == "MatMul" and not opened.has(operator.inputs[0]):
+            # Places behind channels: a product with what is the same for all of them.
+            axes = opened.axes[operator.inputs[1]]
+            return axes.keys() == {len(opened.graph.tensors[operator.inputs[1]].shape) - 1}
         if operator.op_type == "BatchNormalization":
             data, *parameters = operator.inputs
             return 1 not in opened.axes.get(data, {1: None}) and not any(opened.has(name) for name in parameters)
         return bool(keeps_rows(opened.along(size), operator))
 
-    def _runs(self, name: str) -> list[object]:
-        """Elements before, between and behind the open axes, which a view must leave as they are."""
+    def _runs(self, name: str, parted: bool = False) -> list[object]:
+        """Elements before, between and behind the open axes, which a view must leave as they are. `parted`: an axis of
+        places of several sizes is one of each."""
         runs: list[object] = [1]
         for axis, extent in enumerate(self.opened.graph.tensors[name].shape):
             one = self.opened.axes.get(name, {}).get(axis)
@@ -168,7 +199,7 @@ class GridOperators:
                 assert isinstance(runs[-1], int)
                 runs[-1] *= extent
             else:
-                runs += [one, 1]
+                runs += [each for part in (one.parts if parted else (one,)) for each in (part, 1)]
         return runs
 
 
@@ -186,8 +217,9 @@ def _axes(opened: GridGraph, operator: Operator, rank: int) -> set[int]:
 class GridGroup:
     """`operators` of one kernel, in order. `head`: the one that looks around, if any does. `reduces`: it ends with a
     reduction over all places; `resizes`: it is a resizing of all of them; `recurs`: it is a recurrence over all of
-    them; `joins`: it makes rows of the places of maps; `attention`: they are one over all of them; `static`: nothing of
-    it has an open size."""
+    them; `joins`: it makes rows of the places of maps; `attention`: they are one over all of them; `view`: it puts
+    places of several sizes into one axis, or takes them apart, where they lie; `static`: nothing of it has an open
+    size."""
 
     operators: tuple[str, ...]
     head: str = ""
@@ -197,11 +229,12 @@ class GridGroup:
     joins: bool = False
     static: bool = False
     attention: Attention | None = None
+    view: bool = False
 
     @property
     def in_tiles(self) -> bool:
         """Whether its kernel is one of tiles of places, or of fixed sizes; else it is one of all places at once."""
-        whole = self.reduces or self.resizes or self.recurs or self.joins
+        whole = self.reduces or self.resizes or self.recurs or self.joins or self.view
         return not whole and self.attention is None
 
 
@@ -251,6 +284,8 @@ def _group(known: GridOperators, operators: Sequence[Operator]) -> GridGroup | N
         return GridGroup(order, static=True)
     if len(touching) < len(operators):
         return None
+    if any(known.merges(operator) for operator in touching):
+        return GridGroup(order, view=True) if len(operators) == 1 else None
     if any(known.resizes(operator) for operator in touching):
         return GridGroup(order, resizes=True) if len(operators) == 1 else None
     if any(known.recurs(operator) for operator in touching):
@@ -278,6 +313,11 @@ def _is_reduction(known: GridOperators, operators: Sequence[Operator]) -> bool:
     kept = {reader.name for name in made for reader in opened.graph.consumers.get(name, ())} <= own
     if not kept or not made <= read_here or not made.isdisjoint(opened.graph.outputs):
         return False
+    if reduction.op_type == "MatMul":
+        extents = set(opened.axes[data].values())
+        read = [opened.axes[name] for name in read_here if opened.has(name)]
+        moves = ELEMENTWISE | VIEWS | {"Slice", "Transpose"}
+        return all(one.op_type in moves for one in before) and all(set(axes.values()) == extents for axes in read)
     whole = opened.axes[data]
     images = {axis: extent for axis, extent in whole.items() if axis == 0}
     shape = opened.graph.tensors[data].shape

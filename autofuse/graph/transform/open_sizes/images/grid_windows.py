@@ -17,6 +17,8 @@ from autofuse.graph.transform.open_sizes.attention import LONG
 from autofuse.graph.transform.open_sizes.images.grid_graph import GridGraph
 from autofuse.graph.transform.open_sizes.open_graph import constant_integers
 
+_ANYWHERE = frozenset(("Pad", "Slice"))
+"""Operators that treat all axes alike; others have channels in the second one."""
 EDGE, REFLECT = "edge", "reflect"
 """Borders that repeat the nearest place, and that go back from it."""
 
@@ -82,7 +84,7 @@ def look_of(opened: GridGraph, operator: Operator) -> Look | str:
         axis: one.size for axis, one in opened.axes.get(made, {}).items()
     }:
         return "its result has the size in another axis"
-    if 1 in opened.axes[data]:
+    if 1 in opened.axes[data] and operator.op_type not in _ANYWHERE:
         return "the size is its channels"
     inner = {name: {axis: one for axis, one in opened.axes[name].items() if axis} for name in (data, made)}
     look = rule(replace(opened, axes={**opened.axes, **inner}), operator)

@@ -9,7 +9,7 @@ That is done to the static graph of each size.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -24,13 +24,37 @@ Array = NDArray[np.generic]
 _IN_TURN = frozenset(("ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum"))
 """Reductions that may go over some axes, and then over others."""
 _NORMS = frozenset(("GroupNormalization", "InstanceNormalization"))
+_LAST_AXIS = 13
+"""The opset from which on a softmax goes along one axis."""
 _MERGED = 3
 """Axes of a tensor whose channels, or places, are merged: [N, groups, everything else]."""
 
 
-def with_places_apart(graph: Graph) -> Graph:
-    """The same graph, with norms over places and what merges channels and places written out."""
-    return _Apart(graph).graph()
+def with_places_apart(graph: Graph, softmaxes: Collection[str] = ()) -> Graph:
+    """The same graph, with norms over places, what merges channels and places, and these `softmaxes` written out."""
+    return _Apart(graph, softmaxes).graph()
+
+
+def softmaxes_over_places(graphs: Sequence[Graph]) -> frozenset[str]:
+    """The names of softmaxes over places: along an axis that has other extents in the graphs of a model at several
+    sizes, and is the only one behind the first that has. (Scores of an attention of places to places have two.)"""
+    first, *others = graphs
+    found = set()
+    for operator in first.operators:
+        twins = [graph.by_name.get(operator.name) for graph in others]
+        if (
+            operator.op_type != "Softmax"
+            or operator.domain
+            or not all(one and one.outputs == operator.outputs for one in twins)
+        ):
+            continue
+        (made,) = operator.outputs
+        shapes = [graph.tensors[made].shape for graph in graphs]
+        axis = operator.attributes.get("axis", -1 if first.opset >= _LAST_AXIS else 1)
+        differing = [place for place, seen in enumerate(zip(*shapes, strict=False)) if place and len(set(seen)) > 1]
+        if isinstance(axis, int) and differing == [axis % len(shapes[0])] and first.opset >= _LAST_AXIS:
+            found.add(operator.name)
+    return frozenset(found)
 
 
 @dataclass(frozen=True)
@@ -50,12 +74,16 @@ class _Image:
         """The shape of the merged tensor."""
         return (self.shape[0], self.groups, prod(self.shape[1:]) // self.groups)
 
+    def is_seen_as(self, shape: tuple[int, ...]) -> bool:
+        """Whether a view of it keeps its channels apart from its places."""
+        return shape[:2] == self.shape[:2] and prod(shape) == prod(self.shape) and len(shape) > 2
+
 
 class _Apart:
     """Writes the graph, operator by operator."""
 
-    def __init__(self, graph: Graph) -> None:
-        self.given = graph
+    def __init__(self, graph: Graph, softmaxes: Collection[str]) -> None:
+        self.given, self.softmaxes = graph, softmaxes
         self.tensors, self.constants = dict(graph.tensors), dict(graph.constants)
         self.operators: list[Operator] = []
         self.forms: dict[str, str] = {}
@@ -107,7 +135,7 @@ class _Apart:
 
     def _image(self, before: tuple[int, ...], after: tuple[int, ...]) -> _Image | None:
         """The image that a view from one shape to another merges axes of."""
-        if len(before) <= _MERGED or len(after) != _MERGED or prod(before[2:]) < 2:
+        if len(before) < _MERGED or len(after) != _MERGED or prod(before[2:]) < 2 or before == after:
             return None
         if before[0] != after[0] or before[1] % after[1]:
             return None
@@ -120,7 +148,7 @@ class _Apart:
         if reader.domain or any(reader.outputs[1:]):
             return None
         if reader.op_type in VIEWS:
-            return () if self.shape(made) == image.shape else None
+            return () if image.is_seen_as(self.shape(made)) else None
         if reader.op_type == "InstanceNormalization":
             return (made,) if self._is_norm(reader) and reader.inputs[0] == name else None
         if reader.op_type in _IN_TURN:
@@ -154,6 +182,8 @@ class _Apart:
             groups = operator.attributes.get("num_groups", self.shape(operator.inputs[0])[1])
             assert isinstance(groups, int)
             self.normalised(operator, inputs[0], _Image(self.shape(operator.inputs[0]), groups), made)
+        elif operator.name in self.softmaxes and self.tensors[made].dtype == "float32":
+            self._shares(operator, inputs[0], made)
         elif operator.op_type in _IN_TURN and self._over_all(operator):
             shape = self.shape(made)
             self._in_turn(operator.op_type, inputs[0], _Image(self.shape(operator.inputs[0]), 1), shape, made)
@@ -170,7 +200,9 @@ class _Apart:
     def _read_merged(self, operator: Operator, inputs: tuple[str, ...], image: _Image) -> None:
         """An operator that reads a merged tensor."""
         made = operator.outputs[0]
-        if operator.op_type in VIEWS:
+        if operator.op_type in VIEWS and self.shape(made) != image.shape:
+            self._view(inputs[0], self.shape(made), "seen", made)
+        elif operator.op_type in VIEWS:
             self.forms[made] = inputs[0]
             if made in self.given.returned:
                 self.operators.append(Operator(operator.name, "Identity", inputs[:1], (made,)))
@@ -217,6 +249,22 @@ class _Apart:
         if added:
             result = self.op("Add", "shifted", (result, self.constant("bias", bias)), image.shape, made)
         return result
+
+    def _shares(self, operator: Operator, data: str, made: str) -> None:
+        """A softmax over places: exponentials, and their sum."""
+        shape, axis = self.shape(data), operator.attributes.get("axis", -1)
+        assert isinstance(axis, int)
+        axis %= len(shape)
+        behind = prod(shape[axis + 1 :])
+        whole = (*_two(shape[:axis]), shape[axis]) if behind == 1 else (prod(shape[:axis]), shape[axis], behind)
+        along = 2 if behind == 1 else 1
+        one = tuple(1 if place == along else extent for place, extent in enumerate(whole))
+        given, axes = self._view(data, whole, "whole"), self.integers("places", (along,))
+        largest = self.op("ReduceMax", "largest", (given, axes), one)
+        below = self.op("Sub", "below", (given, largest), whole)
+        powers = self.op("Exp", "powers", (below,), whole)
+        total = self.op("ReduceSum", "total", (powers, axes), one)
+        self._view(self.op("Div", "shares", (powers, total), whole), shape, "softmax", made)
 
     def _parameter(self, name: str, image: _Image) -> Array:
         """One number a channel from one number a channel, or a group, as [1, C, 1, ...]."""
@@ -279,3 +327,8 @@ class _Apart:
         self.constants[name] = array
         self.tensors[name] = Tensor(name, array.shape, str(array.dtype))
         return name
+
+
+def _two(shape: Sequence[int]) -> tuple[int, int]:
+    """The axes in front of the last one as two: images, and all else."""
+    return (shape[0], prod(shape[1:])) if shape else (1, 1)

@@ -11,13 +11,13 @@ from autofuse.graph.transform.open_sizes.images.grid_graph import (
     Extent,
     GridGraph,
     Point,
-    check_point,
     grid_graph,
     points,
     with_grown_given,
 )
+from autofuse.graph.transform.open_sizes.images.grid_rules import check_grid
 from autofuse.graph.transform.open_sizes.images.uneven import samples_of, uneven_graph
-from autofuse.graph.transform.open_sizes.open_graph import ADVICE
+from autofuse.graph.transform.open_sizes.open_graph import ADVICE, equal_arrays, reader_of, refused_at, with_names_of
 
 
 def read_grid(sizes: tuple[OpenSize, ...], load_at: Callable[[Point], Graph]) -> GridGraph:
@@ -58,3 +58,29 @@ def changed_grid(opened: GridGraph, graph: Graph, graph_at: Callable[[Point], Gr
         return uneven_graph(opened.sizes, {first: graph, **{point: graph_at(point) for point in others}})
     base, twins, _ = points(opened.sizes)
     return grid_graph(opened.sizes, base, graph, {twin: graph_at(twin) for twin in twins})
+
+
+def read_either(sizes: tuple[OpenSize, ...], *forms: Callable[[Point], Graph]) -> GridGraph:
+    """The open graph of a model in the first of some forms whose sizes may stay open. InputError of the last one."""
+    for number, form in enumerate(forms, 1):
+        try:
+            opened = read_grid(sizes, form)
+            check_grid(opened)
+            return opened
+        except InputError:
+            if number == len(forms):
+                raise
+    raise AssertionError("no form")
+
+
+def check_point(opened: GridGraph, point: Point, loaded: Graph) -> None:
+    """InputError unless the open graph at a point is what the model was `loaded` as there."""
+    made = opened.at(point)
+    loaded = with_names_of(opened.symbol, made, loaded)
+    shown = ", ".join(f"{size.name} {value}" for size, value in zip(opened.sizes, point, strict=True))
+    for name, tensor in made.tensors.items():
+        if tensor != loaded.tensors[name] or (opened.has(name) and min(tensor.shape) < 1):
+            raise refused_at(opened.symbol, reader_of(made, name), f"{name!r} has another shape at {shown}")
+    for name, array in made.constants.items():
+        if not equal_arrays(array, loaded.constants[name]):
+            raise refused_at(opened.symbol, reader_of(made, name), f"its constant {name!r} is another at {shown}")

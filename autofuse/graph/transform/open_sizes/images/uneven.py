@@ -24,6 +24,9 @@ from autofuse.graph.transform.open_sizes.images.grid_graph import (
     grown_constants,
     joined_extents,
     joined_places,
+    neighbours,
+    product_extent,
+    shown_axis,
 )
 from autofuse.graph.transform.open_sizes.open_graph import (
     TARGET_SHAPES,
@@ -117,10 +120,13 @@ class _Read:
 
     def extent(self, name: str, axis: int, seen: Seen, found: Mapping[str, Mapping[int, Extent]]) -> Extent:
         """What an axis is. InputError where it is none, or of several sizes."""
-        shown = f"axis {axis} of {name!r} ({'x'.join(map(str, self.graph.tensors[name].shape))})"
-        number = self.number(seen)
+        shown, number = shown_axis(self.graph, name, axis), self.number(seen)
         if number is None:
-            raise self.refused(name, f"{shown} has several of them")
+            joined = product_extent(neighbours(found.values()), seen, self.samples)
+            if joined is None:
+                raise self.refused(name, f"{shown} has several of them")
+            self.known.setdefault(seen, set()).add(joined)
+            return joined
         for one in self.candidates(name, axis, seen, number, found):
             if all(one.at(point) == extent for point, extent in zip(self.samples, seen, strict=True)):
                 self.known.setdefault(seen, set()).add(one)
