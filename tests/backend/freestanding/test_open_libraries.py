@@ -26,6 +26,7 @@ from tests.compiler.open_sizes.models import (
     inputs_of,
     write,
 )
+from tests.compiler.open_sizes.recurrences import carried
 from tests.compiler.open_sizes.sequences import MERGED, MERGED_WEIGHTS
 from tests.compiler.open_sizes.tokens import Form
 from tests.compiler.open_sizes.tokens import written as tokens
@@ -44,6 +45,8 @@ MODELS: dict[str, tuple[Callable[[Path], Path], str, int]] = {
     "rows": (lambda path: write(path, PERCEPTRON, PERCEPTRON_WEIGHTS), "batch", 40),
     "maps": (lambda path: write(path, MAPS, MAPS_WEIGHTS), "batch", 9),
     "tokens": (encoder, "tokens", 37),
+    "states": (carried, "batch", 21),
+    "steps": (lambda path: carried(path, "1", "steps"), "steps", 21),
 }
 
 

@@ -17,6 +17,8 @@ length = Slice (sizes, zero, one) batch_size = Slice (sizes, one, two) all = Con
 joined = Concat <axis = 0> (length, batch_size, all)
 """
 """Of what is read with the steps in front, `x` [length, batch, depth]."""
+FRONT = "x = Transpose <perm = [1, 0, 2]> (given)"
+TAGS = "tags = MatMul (y2j, v) y = Transpose <perm = [1, 0, 2]> (tags)"
 JOIN = """
 {0}t = Transpose <perm = [0, 2, 1, 3]> ({0}) {0}j = Reshape ({0}t, joined)
 """
@@ -62,3 +64,13 @@ def stacked(path: Path, cell: str, directions: int, signature: str, before: str,
     weights = weights_of(cell, 1, DEPTH, directions) | weights_of(cell, 2, directions * HIDDEN, directions)
     weights |= more | {"v": weight(directions * HIDDEN, 5), "nought": np.zeros((1, 1, 1), np.float32)}
     return write(path / "layers.onnx", f"layers {signature} {{ {before} {body} {after} }}", weights)
+
+
+def carried(path: Path, batch: str = "batch", steps: str = "1") -> Path:
+    """A layer whose states are inputs and outputs, [directions, batch, width]."""
+    states = f"float[2, {batch}, {HIDDEN}]"
+    given, made = f"{states} h, {states} c", f"{states} hn, {states} cn"
+    signature = f"(float[{batch}, {steps}, {DEPTH}] given, {given}) => (float[{batch}, {steps}, 5] y, {made})"
+    body = SHAPES + layer("LSTM", 2, "x", 2, "", "h", "c", results="y2, hn, cn")
+    weights = weights_of("LSTM", 2, DEPTH, 2) | {"v": weight(2 * HIDDEN, 5)}
+    return write(path, f"carried {signature} {{ {FRONT} {body} {TAGS} }}", weights)

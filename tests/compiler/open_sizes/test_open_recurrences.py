@@ -11,12 +11,10 @@ from autofuse import api
 from autofuse.backend.library.compiled import Library
 from tests.compiler.open_sizes.images import built_images, check_images
 from tests.compiler.open_sizes.models import built, built_over, check, check_over, weight, write
-from tests.compiler.open_sizes.recurrences import DEPTH, HIDDEN, SHAPES, layer, stacked, weights_of
+from tests.compiler.open_sizes.recurrences import DEPTH, FRONT, HIDDEN, TAGS, carried, layer, stacked, weights_of
 
 STEPS = 7
 BATCHES = (1, 2, 3, 4, 5, 7, 16, 17, 23, 31)
-FRONT = "x = Transpose <perm = [1, 0, 2]> (given)"
-TAGS = "tags = MatMul (y2j, v) y = Transpose <perm = [1, 0, 2]> (tags)"
 LAST = "turned = Transpose <perm = [1, 0, 2]> (s2) flat = Flatten <axis = 1> (turned) y = MatMul (flat, v)"
 
 
@@ -105,10 +103,5 @@ def test_threads_share_the_units_of_many_weights(tmp_path: Path, sizes: dict[str
 
 def test_states_that_a_call_hands_to_the_next_one(tmp_path: Path) -> None:
     """As torch has them, with the batch behind directions."""
-    states = f"float[2, batch, {HIDDEN}]"
-    given, made = f"{states} h, {states} c", f"{states} hn, {states} cn"
-    signature = f"(float[batch, 1, {DEPTH}] given, {given}) => (float[batch, 1, 5] y, {made})"
-    body = SHAPES + layer("LSTM", 2, "x", 2, "", "h", "c", results="y2, hn, cn")
-    weights = weights_of("LSTM", 2, DEPTH, 2) | {"v": weight(2 * HIDDEN, 5)}
-    model = write(tmp_path / "carried.onnx", f"carried {signature} {{ {FRONT} {body} {TAGS} }}", weights)
+    model = carried(tmp_path / "carried.onnx")
     check(model, built(model, "batch", 1, 31), "batch", BATCHES)
