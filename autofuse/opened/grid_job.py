@@ -59,16 +59,16 @@ from autofuse.kernels.open_sizes.images.grid_tiles import (
     Range,
     Split,
     all_tiles,
+    row_split,
     tile_splits,
     timed_splits,
 )
-from autofuse.kernels.open_sizes.images.open_grid import JOINED, GridArgument, GridForm
-from autofuse.kernels.open_sizes.images.row_parts import Border
+from autofuse.kernels.open_sizes.images.open_grid import JOINED, GridArgument, GridForm, Lengths, are_one_row
 from autofuse.kernels.open_sizes.images.whole_grid import PLANE, row_sample, winograd_samples, with_winograd
 from autofuse.kernels.open_sizes.open_rows import check_elements
 from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import HALF, Value, bind_workload
-from autofuse.opened.whole_images import for_whole, is_whole, used
+from autofuse.opened.whole_images import borders_of, for_whole, is_whole, used
 from autofuse.rewrite.driver import rewrite
 from autofuse.rewrite.rules.einsum import einsum_as_product
 from autofuse.values.arguments import Given, LibraryFormat
@@ -271,7 +271,7 @@ def _built(known: GridOperators, group: GridGroup, layouts: Mapping[str, str], l
     fill = look.fill if look is not None and beyond else None
     form = GridForm(inputs, outputs, order, (), slides, fill)
 
-    def in_tiles(splits: tuple[Split, ...], all_lengths: Iterable[tuple[int, ...]]) -> BuiltGroup:
+    def in_tiles(splits: tuple[Split, ...], all_lengths: Iterable[Lengths], form: GridForm = form) -> BuiltGroup:
         tiles = {}
         for one in all_lengths:
             made = tile_graph(known, group, dict(zip(order, one, strict=True)))
@@ -279,30 +279,22 @@ def _built(known: GridOperators, group: GridGroup, layouts: Mapping[str, str], l
         return BuiltGroup(group, bound, tiles, replace(form, splits=splits))
 
     sampled = [axis for axis, _ in placed if axis] == PLANE
-    borders = _borders(opened, looked, bound.outputs[0], slides) if fill is not None else ()
+    borders = borders_of(opened, looked, bound.outputs[0], slides) if fill is not None else ()
     alike = all(len(border.beyond) == 1 for border in borders)
     for winograd, sides in ((True, winograd_samples(ranges)), (False, row_sample(ranges))) if sampled else ():
-        if any(side.lengths[0] % one.aligned for side, one in zip(sides, ranges, strict=True)):
-            continue
-        if winograd and not alike:
+        uneven = any(side.lengths[0] % one.aligned for side, one in zip(sides, ranges, strict=True))
+        if uneven or (winograd and not alike):
             continue
         both = zip(*(side.lengths for side in sides), strict=True)
         found = in_tiles((*images, *sides), ((1,) * len(images) + one for one in both))
         sampling = replace(form, splits=(*images, *sides), bounds=tuple(ranges), borders=borders, winograd=winograd)
         if is_whole([tile.bound.workload for tile in found.tiles.values()], sampling, ladder):
             return replace(found, form=sampling)
+    if not group.head and opened.parts.keys().isdisjoint(bound.inputs) and are_one_row(form):
+        splits = (*images, ONE, row_split(bound.workload, *ranges))
+        return in_tiles(splits, all_tiles(splits), replace(form, flat=True))
     splits = images + (tile_splits(bound.workload, ranges, beyond) if ranges else ())
     return in_tiles(splits, all_tiles(splits))
-
-
-def _borders(opened: GridGraph, looked: str, result: str, slides: Mapping[int, Slide]) -> tuple[Border, ...]:
-    """What windows see beyond the borders, along each axis of places."""
-    seen, made = opened.grid(looked), opened.axes[result]
-    return tuple(
-        Border(-slides[one.size].offset, opened.beyond(seen[one.size], one, slides[one.size].multiply))
-        for axis, one in sorted(made.items())
-        if axis
-    )
 
 
 def _argument(opened: GridGraph, value: Value, name: str, looked: str) -> GridArgument:

@@ -76,7 +76,7 @@ def _runs(opened: GridGraph, group: BuiltGroup, lengths: tuple[int, ...], point:
         return prod(extents) / prod(lengths) if sample_for([*group.tiles], extents) == lengths else 0.0
     along = [
         dict(zip(split.lengths, split.counts(extent), strict=True))
-        for extent, split in zip(extents, splits, strict=True)
+        for extent, split in zip(group.form.parted(extents), splits, strict=True)
     ]
     standing = (one for one in product(*along) if stands_in(one, splits) == lengths)
     return float(sum(prod(counts[length] for counts, length in zip(along, one, strict=True)) for one in standing))

@@ -8,8 +8,11 @@ from autofuse.backend.compile.open_sizes.grid_program import BuiltGroup
 from autofuse.compiler.report import RULE
 from autofuse.compiler.schedule_ladder import Found, Ladder
 from autofuse.device.target import Target
+from autofuse.graph.transform.open_sizes.images.grid_graph import GridGraph
+from autofuse.graph.transform.open_sizes.images.grid_windows import Slide
 from autofuse.kernels.families.protocol import Schedule
 from autofuse.kernels.open_sizes.images.open_grid import GridForm
+from autofuse.kernels.open_sizes.images.row_parts import Border
 from autofuse.kernels.open_sizes.images.whole_grid import algorithm, by_rows, by_winograd, has_borders, is_within
 from autofuse.kernels.workload.workload import Workload
 
@@ -35,6 +38,16 @@ def _guess_for_whole(workload: Workload, winograd: bool, ladder: Ladder) -> dict
     """The best guess of the rules that does; None where none does."""
     guesses = ladder.guesses(workload)
     return next((guess for guess in guesses if _takes_whole(workload, guess, winograd, ladder.target)), None)
+
+
+def borders_of(opened: GridGraph, looked: str, result: str, slides: Mapping[int, Slide]) -> tuple[Border, ...]:
+    """What windows see beyond the borders, along each axis of places."""
+    seen, made = opened.grid(looked), opened.axes[result]
+    return tuple(
+        Border(-slides[one.size].offset, opened.beyond(seen[one.size], one, slides[one.size].multiply))
+        for axis, one in sorted(made.items())
+        if axis
+    )
 
 
 def for_whole(workload: Workload, found: Found, winograd: bool, ladder: Ladder) -> Found:

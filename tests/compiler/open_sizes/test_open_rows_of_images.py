@@ -104,6 +104,38 @@ def test_windows_over_channels_and_groups_are_right_at_any_size(tmp_path: Path, 
     assert [group for is_whole, group in whole if not is_whole and any(kind in group for kind in kinds)] == []
 
 
+ROW = """
+row (float[1, 32, height, width] x, float[1, 1, height, 1] s) => (float[1, 32, h, w] y, float[1, 32, k, l] z) {
+  a, b = Split <axis = 1, num_outputs = 2> (x)
+  c = Conv <kernel_shape = [1, 1]> (b, w1, b16)
+  r = Relu (c)
+  j = Concat <axis = 1> (a, r)
+  sides = Shape <start = 2> (x)
+  apart = Concat <axis = 0> (parted, sides)
+  p = Reshape (j, apart)
+  t = Transpose <perm = [0, 2, 1, 3, 4]> (p)
+  whole = Concat <axis = 0> (together, sides)
+  y = Reshape (t, whole)
+  z = Mul (x, s)
+}"""
+ROW_WEIGHTS = {
+    "w1": weight(16, 16, 1, 1), "b16": weight(16), "parted": np.array([1, 2, 16]),
+    "together": np.array([1, 32]),
+}  # fmt: skip
+"""A unit of a ShuffleNet, and a product with an image of one column."""
+
+
+def test_places_in_one_row_are_right_at_any_size(tmp_path: Path) -> None:
+    model = write(tmp_path / "row.onnx", ROW, ROW_WEIGHTS)
+    sizes = {"height": (2, 40), "width": (2, 50)}
+    library = built_images(model, sizes, threads=2)
+    shapes = [(2, 2), (2, 50), (40, 2), (40, 50), (3, 3), (7, 11), (8, 16), (13, 17), (16, 24), (37, 41)]
+    check_images(model, library, [{"height": high, "width": wide} for high, wide in shapes])
+    found = api.compile(model, database=str(tmp_path / "a.db"), threads=2, dry_run=True, sizes=sizes)
+    rows = {one.source.split()[2] for one in found.groups}
+    assert {"1x128", "1x32"} <= rows
+
+
 def test_places_that_padding_of_a_transposed_window_passes_over_are_not_read(tmp_path: Path) -> None:
     text = """
       cut (float[1, 16, height, width] x) => (float[1, 16, h, w] y) {

@@ -27,6 +27,8 @@ LINE = 64
 on a copy of its window."""
 LONG = 128
 """Places of a tile along the only size."""
+SHORTER = 32
+"""The same for what is left of an image whose places are one row."""
 COVERING = (16, 12, 8)
 """Lengths of tiles that read many weights, where the smallest image has fewer places than the shortest tile; else the
 first and the last: each is a kernel to be compiled."""
@@ -150,7 +152,7 @@ def tile_splits(workload: Workload, ranges: Sequence[Range], copied: bool) -> tu
     Few weights are read again for each tile, so that one length that divides all extents is better than two, of which
     each is a kernel to be compiled.
     """
-    weights = [op.inputs[1] for op in workload.operators if op.op_type in WEIGHTED]
+    weights = _weights(workload)
     *outer, last = ranges
     if not outer:
         return (_split(LONG, last),)
@@ -160,6 +162,21 @@ def tile_splits(workload: Workload, ranges: Sequence[Range], copied: bool) -> tu
         columns = FLAT_COLUMNS if weights else LINE
         return (*(_dividing(one) or _split(FLAT_ROWS, one) for one in outer), _split(columns, last))
     return tuple(_covering(one) for one in ranges)
+
+
+def _weights(workload: Workload) -> list[int]:
+    """The values that are weights, which all results share."""
+    return [op.inputs[1] for op in workload.operators if op.op_type in WEIGHTED]
+
+
+def row_split(workload: Workload, high: Range, wide: Range) -> Split:
+    """How the places of an image with such sides are parted, where they are one row."""
+    longest = LONG if _weights(workload) else LINE
+    if high.unit * wide.unit % longest == 0:
+        return Split((longest,))
+    low, most = high.low * wide.low, high.high * wide.high
+    lengths = dict.fromkeys(min(length, most) for length in (longest, SHORTER, min(SMALLEST, low)))
+    return Split(tuple(lengths), STARTING)
 
 
 def _dividing(one: Range) -> Split | None:

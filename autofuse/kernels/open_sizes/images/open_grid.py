@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
+from typing import Any
 
 import tvm.script.ir_builder.tirx as builder
 from tvm import tirx
@@ -63,6 +64,7 @@ class GridForm:
     `slides`: what the head sees of its input along each size; `fill`: what is beyond the borders, None where it never
     looks there. `bounds`: of the extents of a kernel that goes over the whole image, whose tiles are samples of it; by
     `winograd`'s algorithm, or row by row. `borders`: what its windows see beyond them, along rows and columns.
+    `flat`: the places of an image are one row of tiles.
     """
 
     inputs: tuple[GridArgument, ...]
@@ -74,11 +76,31 @@ class GridForm:
     bounds: tuple[Range, ...] = ()
     borders: tuple[Border, ...] = ()
     winograd: bool = False
+    flat: bool = False
+
+    def parted(self, extents: Sequence[Any]) -> list[Any]:
+        """Extents of results along each size, as `splits` part them."""
+        if not self.flat:
+            return [*extents]
+        *images, high, wide = extents
+        return [*images, 1, high * wide]
 
     @property
     def text(self) -> str:
         """Which tiles compute how many places; "" where all have one length."""
         return "the whole image at once" if self.bounds else splits_text(self.splits)
+
+
+def are_one_row(form: GridForm) -> bool:
+    """Whether the places of an image lie one behind the other in all tensors that have any, in the same order."""
+    plane = form.sizes[-2:]
+    found = []
+    for argument in (*form.inputs, *form.outputs):
+        placed = [(axis, size) for axis, size in sorted(argument.axes.items()) if size in plane]
+        axes, sizes = ([one[number] for one in placed] for number in (0, 1))
+        in_order = tuple(sizes) == plane and axes[1] == axes[0] + 1 and axes[0] > 0
+        found.append(JOINED not in argument.axes.values() and (in_order or not placed))
+    return len(plane) == 2 and all(found)
 
 
 @dataclass(frozen=True)
@@ -200,8 +222,10 @@ class _Grid:
         self.strides = [argument.strides() for argument in self.arguments]
         made = self.arguments[len(self.form.inputs)]
         axes = {size: axis for axis, size in made.argument.axes.items()}
-        self.extents = [builder.bind(made.extents[axes[size]]) for size in self.form.sizes]
+        extents = self.form.parted([made.extents[axes[size]] for size in self.form.sizes])
+        self.extents = [builder.bind(tirx.const(one, "int32") if isinstance(one, int) else one) for one in extents]
         self.outer = 1 if self.form.sizes and axes[self.form.sizes[0]] == 0 and len(self.form.sizes) > 1 else 0
+        self.outer = len(extents) - 1 if self.form.flat else self.outer
         self.along((), ())
 
     def along(self, starts: tuple[Expr, ...], lengths: Lengths) -> None:
