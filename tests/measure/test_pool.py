@@ -61,12 +61,13 @@ def drained(pool: Pool[str], meanwhile: Callable[[], None] = lambda: None) -> li
 
 
 def killer(pool: Pool[str], times: int) -> Callable[[], None]:
-    """Kills the child that sleeps, `times` times."""
+    """Kills the child that sleeps, `times` times; one that is dead already is not killed again."""
     left = [times]
 
     def kill() -> None:
         for member in pool.members:
-            if left[0] and member.started and member.job is not None and member.job.work == "sleep":
+            asleep = member.started and member.job is not None and member.job.work == "sleep"
+            if left[0] and asleep and member.child.running():
                 left[0] -= 1
                 os.kill(member.child.pid, signal.SIGKILL)
                 while member.child.running():
