@@ -181,7 +181,7 @@ class Ladder:
         return STALE if same else STALE_CODE
 
     def _here(self, bound: Mapping[str, Workload]) -> dict[str, Found]:
-        known = self.base.ranked(self.environment.setting, list(bound), fitting(self.limits))
+        known = self.base.ranked(self.environment.setting, list(bound), fitting(self.limits)) if bound else {}
         found = {}
         for key, rows in known.items():
             best = self._pinned(bound[key]) or self._best_here(bound[key], rows)

@@ -265,7 +265,7 @@ def test_code_of_another_format_or_of_no_library_is_refused(folder: Path, tmp_pa
     for place, value, says in (
         (0, b"A", None),
         (0, b"B", "what it holds is no code of autofuse"),
-        (8, b"\7", r"another autofuse compiled it \(format 7, this provider reads 1 and 4\)"),
+        (8, b"\7", r"another autofuse compiled it \(format 7, this provider reads 1, 4 and 5\)"),
         (20, b"\xff", "its parts lie beyond its end"),
         (4096, b"X", "its code is damaged .it is no shared object"),
     ):

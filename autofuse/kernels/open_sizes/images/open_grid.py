@@ -94,13 +94,15 @@ class GridForm:
 def are_one_row(form: GridForm) -> bool:
     """Whether the places of an image lie one behind the other in all tensors that have any, in the same order."""
     plane = form.sizes[-2:]
+    if len(plane) != 2:
+        return False
     found = []
     for argument in (*form.inputs, *form.outputs):
         placed = [(axis, size) for axis, size in sorted(argument.axes.items()) if size in plane]
         axes, sizes = ([one[number] for one in placed] for number in (0, 1))
         in_order = tuple(sizes) == plane and axes[1] == axes[0] + 1 and axes[0] > 0
         found.append(JOINED not in argument.axes.values() and (in_order or not placed))
-    return len(plane) == 2 and all(found)
+    return all(found)
 
 
 @dataclass(frozen=True)
