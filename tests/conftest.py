@@ -23,7 +23,7 @@ RACES = ("autofuse.measure.networks.bench.interleaved", "autofuse.measure.remote
 """Where whole networks are raced."""
 VARIANTS = 11
 """`--brief` runs about one of so many variants of a test of these rooms:"""
-VARIED = {"freestanding", "kernels", "open_sizes"}
+VARIED = {"experiments", "freestanding", "job", "kernels", "open_sizes", "ort", "search", "segments"}
 
 
 def pytest_configure() -> None:
@@ -72,8 +72,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def further_variants(items: Sequence[pytest.Item]) -> set[pytest.Item]:
-    """Most variants of each parametrised test of kernels, open sizes and free-standing libraries: they differ in a
-    size, a type or a form.
+    """Most variants of each parametrised test of the rooms in `VARIED`: they differ in a size, a type or a form.
 
     The first variant of a test is never among them, and the choice is the same each time.
     """

@@ -140,6 +140,7 @@ def test_every_size_is_right_and_others_are_refused(driver: Path, tmp_path: Path
             np.testing.assert_allclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE, err_msg=f"size {size}")
 
 
+@pytest.mark.long
 def test_each_size_is_right_under_the_plan_of_its_part(driver: Path, tmp_path: Path) -> None:
     model = write(tmp_path / "rows.onnx", PERCEPTRON, PERCEPTRON_WEIGHTS)
     library = built(model, "batch", 1, 37, plan="none@5,default")
@@ -199,6 +200,7 @@ def test_a_table_whose_sums_do_not_fit_is_refused(driver: Path, tmp_path: Path) 
         assert "its table" in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("batch", [1, 3])
 def test_caches_lie_with_the_caller(driver: Path, tmp_path: Path, batch: int) -> None:
     form = Decoder(masks=("causal", "padding"), layers=1, batched=batch > 1)

@@ -94,6 +94,7 @@ def contraction(
     return lowered.kernels[-1].workload  # behind the Cast of float16 inputs
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("device", ["raspberry-pi-4", "graviton2"])
 @pytest.mark.parametrize(
     "workload",

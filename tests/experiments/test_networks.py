@@ -84,6 +84,7 @@ def test_the_sizes_of_the_encoders_are_those_of_their_papers() -> None:
     assert parameters(model) == total(SMALL_BERT)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", SMALL)
 def test_a_generated_network_loads_and_answers_differently_to_different_inputs(name: str, tmp_path: Path) -> None:
     path = tmp_path / f"{name}.onnx"
@@ -144,6 +145,7 @@ def test_facts_that_differ_between_rows_are_all_shown() -> None:
     assert "- measured: 2031-05-06 to 2031-06-01" in text
 
 
+@pytest.mark.long
 def test_a_broken_model_is_a_row_and_the_next_one_is_finished_and_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,6 +82,7 @@ def test_what_cancels_out_may_leave_other_rounding_errors(seed: int, tmp_path: P
     assert check(seed, tmp_path).state == "ok"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "defect"),

@@ -59,7 +59,8 @@ def test_a_cell_written_out_computes_the_same(cell: str, tmp_path: Path) -> None
         Layer(cell, 24, 5).model(WRITTEN)
 
 
-@pytest.mark.parametrize("steps", [pytest.param(1, marks=pytest.mark.long), 5])
+@pytest.mark.long
+@pytest.mark.parametrize("steps", [1, 5])
 @pytest.mark.parametrize("cell", GATES)
 def test_torch_has_the_same_layer(cell: str, steps: int, tmp_path: Path) -> None:
     try:

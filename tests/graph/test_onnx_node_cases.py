@@ -94,6 +94,7 @@ def _equal(old, new) -> bool:
     return bool(np.allclose(old, new, rtol=tolerance, atol=tolerance, equal_nan=True))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_every_case_is_equal_or_refused(run):
     with warnings.catch_warnings():

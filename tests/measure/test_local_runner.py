@@ -68,6 +68,7 @@ def test_a_build_that_hears_nothing_is_ended(runner, ask):
     assert (failure.kind, "1 s" in failure.message) == ("timeout", True)
 
 
+@pytest.mark.long
 def test_a_build_that_takes_more_processor_time_than_it_may_is_ended(runner, ask):
     with shortened(runner, build_cpu_s=1.0):
         failure = runner.measure([ask("stubborn_build")])[0].failure
@@ -179,6 +180,7 @@ def test_a_worker_is_replaced_after_its_share_of_candidates(target, rogues, ask,
         assert len(seen) == 2
 
 
+@pytest.mark.long
 def test_a_worker_that_died_while_idle_is_replaced(target, rogues, ask, tmp_path):
     with LocalRunner(target, workers=1, policy=QUICK, lock=tmp_path / "lock", **rogues) as runner:
         assert outcome(runner.measure([ask()])[0]) == "ok"
@@ -221,6 +223,7 @@ def test_two_threads_are_used_when_asked_for(target, rogues, ask, tmp_path):
         assert environment["TVM_NUM_THREADS"] == "2"
 
 
+@pytest.mark.long
 def test_cold_constants_are_timed_too(target, rogues, ask, tmp_path):
     policy = SamplingPolicy(cap_s=0.3, cold_constants=True)
     with LocalRunner(target, workers=1, policy=policy, lock=tmp_path / "lock", **rogues) as runner:

@@ -14,6 +14,7 @@ def test_the_rates_of_this_machine_are_plausible_and_ordered(target):
     assert rates.threads == target.cores
 
 
+@pytest.mark.long
 def test_each_level_of_memory_answers_later_than_the_one_before(target):
     rates = probe_machine(target, 1, l3_bytes=32 << 20)
     assert 0.1 < rates.l1_ns < rates.l2_ns < rates.l3_ns and rates.dram_ns > rates.l2_ns

@@ -60,6 +60,7 @@ def test_strides_need_not_divide_a_size(tmp_path: Path) -> None:
             np.testing.assert_allclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE, err_msg=str(point))
 
 
+@pytest.mark.long
 def test_an_extent_may_be_a_sum_of_products(tmp_path: Path) -> None:
     path = write(tmp_path / "scores.onnx", SCORES, WEIGHTS)
     compiled(path, tmp_path / "tuned.onnx", threads=2, sizes=SCORE_RANGES)

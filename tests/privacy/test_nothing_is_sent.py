@@ -106,6 +106,7 @@ def test_the_watch_sees_files_and_sockets(home: Home) -> None:
     (home.folder / "gone").unlink()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_tuning_compiling_benchmarking_and_a_session_write_and_call_nothing_else(home: Home) -> None:
     model, common = "small.onnx", ("--db", "out/profile.db", "--threads", "1")

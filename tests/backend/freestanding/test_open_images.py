@@ -77,6 +77,7 @@ def test_strides_need_not_divide_a_size_and_places_may_be_tokens(tmp_path: Path,
                 np.testing.assert_allclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE, err_msg=str(point))
 
 
+@pytest.mark.long
 def test_an_extent_may_be_a_sum_of_products(tmp_path: Path) -> None:
     path = write(tmp_path / "scores.onnx", SCORES, WEIGHTS)
     database, library = str(tmp_path / "scores.db"), tmp_path / "libscores.so"

@@ -53,6 +53,7 @@ def test_a_step_is_right_behind_any_number_of_tokens(tmp_path: Path, name: str) 
     check_steps(model, built(model, "past", 0, HIGH))
 
 
+@pytest.mark.long
 def test_threads_share_long_caches_and_results_have_the_same_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

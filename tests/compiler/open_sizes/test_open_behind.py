@@ -65,6 +65,7 @@ def model_of(path: Path, split: str, after: str, rows: str = f"batch, {TOKENS}")
     return write(path / "behind.onnx", text, weights)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("split", [STACKED, SPLIT], ids=["stacked", "split"])
 @pytest.mark.parametrize(("after", "tokens"), [(BACK, 5), (TABLE, 8)], ids=["back", "table"])
 def test_a_batch_behind_the_tokens_is_put_in_front(tmp_path: Path, split: str, after: str, tokens: int) -> None:

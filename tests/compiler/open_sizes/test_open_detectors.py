@@ -38,6 +38,7 @@ def test_rows_of_places_are_right_at_any_size(tmp_path: Path, text: str, batch: 
     check_images(model, library, points)
 
 
+@pytest.mark.long
 def test_sizes_that_no_stride_divides_have_rows_too(tmp_path: Path) -> None:
     model = write(tmp_path / "net.onnx", ROWS.replace("[N", "[1"), WEIGHTS)
     library = built_images(model, {"height": (5, 31), "width": (6, 41)}, threads=1)
@@ -58,6 +59,7 @@ def test_what_needs_rows_of_places_in_one_axis_is_refused_by_name(tmp_path: Path
         api.compile(model, database=str(tmp_path / "a.db"), sizes=SCORE_RANGES, dry_run=True)
 
 
+@pytest.mark.long
 def test_a_product_of_rows_is_one_of_each_map(tmp_path: Path) -> None:
     text = SCORES.replace("y = Concat <axis = 1> (va, vb)", """j = Concat <axis = 1> (va, vb)
       rows = Reshape (j, flat7)

@@ -56,6 +56,7 @@ def test_images_of_any_size_are_right(model: Path, library: Library) -> None:
     check_images(model, library, POINTS)
 
 
+@pytest.mark.long
 def test_strides_need_not_divide_a_size(tmp_path: Path) -> None:
     """Seven rows are four, two and one behind three strides."""
     model = write(tmp_path / "odd.onnx", ODD, ODD_WEIGHTS)

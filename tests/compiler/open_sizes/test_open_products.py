@@ -34,6 +34,7 @@ def report(model: Path) -> CompileReport:
     return api.compile(model, None, dry_run=True, database=base, sizes={"batch": (1, 64)}, device="emeraldrapids")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("columns", "kernels"), [(1024, 2), (128, 1)])
 def test_siblings_of_large_weights_stay_apart(tmp_path: Path, columns: int, kernels: int) -> None:
     text = SIBLINGS.replace("1024", str(columns))

@@ -63,6 +63,7 @@ def test_maps_in_bytes_are_right_at_any_number(maps: Path, form: QuantFormat) ->
     check_levels(model, built_over(model, {"batch": (1, 9)}), [{"batch": size} for size in (1, 2, 3, 5, 8, 9)])
 
 
+@pytest.mark.long
 def test_maps_quantised_as_they_come_are_right_at_any_number(maps: Path) -> None:
     model = dynamic(maps, op_types_to_quantize=["Conv", "Gemm", "MatMul"])
     check_levels(model, built_over(model, {"batch": (1, 9)}), [{"batch": size} for size in (1, 2, 3, 5, 8, 9)])
@@ -98,6 +99,7 @@ def test_products_of_bytes_in_attention_are_multiplied_as_exact_numbers(sequence
     assert kinds.count("MatMulInteger") == 3
 
 
+@pytest.mark.long
 def test_a_library_for_c_takes_a_quantised_model_of_any_size(sequences: Path) -> None:
     model = BYTES["dynamic"](sequences)
     made = model.with_suffix(".so")

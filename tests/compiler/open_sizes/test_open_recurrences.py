@@ -101,6 +101,7 @@ def test_threads_share_the_units_of_many_weights(tmp_path: Path, sizes: dict[str
     )
 
 
+@pytest.mark.long
 def test_states_that_a_call_hands_to_the_next_one(tmp_path: Path) -> None:
     """As torch has them, with the batch behind directions."""
     model = carried(tmp_path / "carried.onnx")

@@ -87,7 +87,8 @@ WINDOW_WEIGHTS = {
 """Depthwise convolutions, poolings and convolutions of groups; strides leave each rest at some size."""
 
 
-@pytest.mark.parametrize(("images", "threads"), [("1", 1), pytest.param("batch", 2, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize(("images", "threads"), [("1", 1), ("batch", 2)])
 def test_windows_over_channels_and_groups_are_right_at_any_size(tmp_path: Path, images: str, threads: int) -> None:
     model = write(tmp_path / "windows.onnx", WINDOWS.replace("N", images), WINDOW_WEIGHTS)
     sizes: dict[str, tuple[int, ...]] = {"height": (5, 70), "width": (8, 90)}

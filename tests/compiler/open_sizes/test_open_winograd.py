@@ -66,6 +66,7 @@ def test_images_of_any_size_are_right(tmp_path: Path, images: str, threads: int)
     assert {places for places, m in algorithms(model, sizes) if m} == {"64x112", "8x8"}
 
 
+@pytest.mark.long
 def test_borders_of_every_kind_are_right(tmp_path: Path) -> None:
     model = write(tmp_path / "borders.onnx", BORDERS, {"w1": WEIGHTS["w1"]})
     library = built_images(model, {"height": (3, 50), "width": (3, 50)}, threads=1)

@@ -78,6 +78,7 @@ def weight_bytes(metadata: Metadata) -> int:
     return sum(prod(one.shape) * numpy_dtype(one.dtype).itemsize for one in metadata.weights)
 
 
+@pytest.mark.long
 def test_plans_share_their_weights_and_equal_kernels(model: Path, tmp_path: Path) -> None:
     alone = {}
     for plan in ("none", "default"):
@@ -118,6 +119,7 @@ def test_a_session_sees_one_model(model: Path, library: Library) -> None:
         session.run(None, {"x": np.zeros((41, 24), np.float32)})
 
 
+@pytest.mark.long
 def test_the_largest_size_may_belong_to_an_early_plan(model: Path, tmp_path: Path) -> None:
     """An end that no size is beyond leaves one plan."""
     path = tmp_path / "one.so"

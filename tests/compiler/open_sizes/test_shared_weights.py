@@ -52,6 +52,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(tmp_path_factory.mktemp("alone") / "alone.onnx", ALONE, ALONE_WEIGHTS)
 
 
+@pytest.mark.long
 def test_a_library_holds_large_weights_once(tmp_path: Path) -> None:
     model = write(tmp_path / "wide.onnx", WIDE, WIDE_WEIGHTS)
     library = built(model, "batch", 1, 64)
