@@ -14,6 +14,7 @@ from autofuse.device.target import Target
 from autofuse.errors import DeviceError
 from autofuse.link.architecture import architecture_of, host_architecture
 from autofuse.link.c_compiler import c_compiler, refuse_full_disk, zig_program
+from autofuse.link.code_places import keep_places
 
 LINK_S = 120
 
@@ -66,7 +67,9 @@ def for_tvm(link: Callable[[Path, Sequence[Path]], None], architecture: str) -> 
 
     def compile_shared(output: str, objects: Any, *_: Any, **_options: Any) -> None:
         files = [objects] if isinstance(objects, str) else list(objects)
-        link(Path(output), [Path(file) for file in files if not str(file).endswith(".c")])
+        linked = [Path(file) for file in files if not str(file).endswith(".c")]
+        keep_places(linked)
+        link(Path(output), linked)
 
     compile_shared.object_format = "o"  # type: ignore[attr-defined]
     # Of a library whose kernels are all translated before, which does not say what it is for.

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from autofuse.backend.compile.function import ENTRY, compile_function, tvm_target
 from autofuse.device.target import Target
+from autofuse.link.code_places import keep_places
 from autofuse.link.linking import host_linker
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ def kept_kernel(function: Any, code: str, target: Target, objects: KernelObjects
     symbol, path = objects.translated(function, code)
     library = path.with_suffix(f".{os.getpid()}.so")
     try:
+        keep_places([path])
         linker.link(library, [path])
         return LoadedKernel(tvm.runtime.load_module(str(library)), symbol)
     finally:

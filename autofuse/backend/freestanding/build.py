@@ -29,6 +29,7 @@ from autofuse.backend.freestanding.tables import tables_of
 from autofuse.backend.library.library import LINKING_BYTES, require_space
 from autofuse.errors import InputError
 from autofuse.link.c_compiler import c_compiler
+from autofuse.link.code_places import keep_places
 from autofuse.values.outputs import Inputs, check_output, output_file, write_output
 from autofuse.values.scratch import scratch_folder
 
@@ -129,6 +130,7 @@ def write_objects(modules: Mapping[str, Any], folder: Path, what: str, advice: s
         first = known.setdefault(hashlib.sha256(_unnamed(code, symbol)).digest(), symbol)
         if first == symbol:
             path.write_bytes(without_unwinding(code))
+            keep_places([path])
             paths.append(path)
         else:
             equal[symbol] = first
