@@ -41,7 +41,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[str
     ("text", "weights", "sizes", "module", "emitter"),
     [
         (PERCEPTRON, PERCEPTRON_WEIGHTS, ROWS, open_program, "open_kernel"),
-        (IMAGES, {"w1": weight(8, 3, 3, 3)}, SIZES, grid_program, "grid_kernel"),
+        (IMAGES, {"w1": weight(8, 3, 3, 3)}, SIZES, grid_program, "whole_kernel"),
     ],
     ids=["rows", "images"],
 )
