@@ -212,7 +212,7 @@ def test_what_cannot_stay_open_is_compiled_for_each_size_and_said_once(
     import torch
 
     def function(x: torch.Tensor) -> torch.Tensor:
-        return torch.flip(torch.exp(x), [0])
+        return torch.flip(torch.exp(x), [0, 1])
 
     fast = compiled(function, dynamic=True)
     with caplog.at_level(logging.WARNING, logger=graph.__name__):
