@@ -1,9 +1,9 @@
 """Where a linker may put the code of an object: at the same place in every library, as far as a CPU can tell.
 
 A kernel's time depends on the low bits of its address. One of fifteen elementwise operators and a mean (Zen 4; the same
-bytes) took 241 us at twelve of nineteen places, 290 us at two and 400 us at five, in every process: it had been measured
-in a library of its own, at a good place, and was 1.7 times as slow in the network's. With one alignment for all, what
-was measured is what is shipped.
+bytes) took 241 us at twelve of nineteen places, 290 us at two and 400 us at five, in every process: it had been
+measured in a library of its own, at a good place, and was 1.7 times as slow in the network's. With one alignment for
+all, what was measured is what is shipped.
 """
 
 from __future__ import annotations
