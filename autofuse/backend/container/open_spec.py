@@ -65,7 +65,7 @@ class FurtherSpec:
 
     def at(self, values: Sequence[int]) -> int:
         """Its value where the sizes have such values."""
-        return (values[self.size] + self.shift) // self.per * self.factor + self.more
+        return _first_at(self, values)
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class AxisSpec:
 
     def at(self, values: Sequence[int]) -> int:
         """The extent where the sizes have such values."""
-        once = (values[self.size] + self.shift) // self.per * self.factor + self.more
+        once = _first_at(self, values)
         last = once if self.times is None else once * values[self.times]
         whole = 0
         for one in self.further:
@@ -272,6 +272,11 @@ class OpenSpec:
         if spec.shape[one.axis] != one.at(high) or one.at(low) < 0:
             return f"does not have {self.names[one.size]!r:.60} in axis {one.axis}"
         return ""
+
+
+def _first_at(one: AxisSpec | FurtherSpec, values: Sequence[int]) -> int:
+    """The part of an extent that follows its own size alone."""
+    return (values[one.size] + one.shift) // one.per * one.factor + one.more
 
 
 def _is_extent(one: AxisSpec | FurtherSpec) -> bool:

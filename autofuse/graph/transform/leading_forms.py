@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 from autofuse.errors import InputError
 from autofuse.graph.model import AttributeValue, Graph, Operator, Tensor
 from autofuse.graph.own.recurrence import is_recurrence
-from autofuse.graph.transform.open_sizes.open_graph import OpenGraph, constant_integers, refused, refused_grid
+from autofuse.graph.transform.open_sizes.open_graph import (
+    OpenGraph,
+    constant_integers,
+    refused,
+    refused_grid,
+    with_used,
+)
+from autofuse.graph.transform.open_sizes.over_rows.turns import from_front, to_front
 
 Attributes = Mapping[str, AttributeValue]
 Rule = Callable[["Leading", Operator], None]
@@ -57,20 +64,17 @@ class Leading:
         for name in self.given.returned:
             if name in self.places and not self._leads(name):
                 self._put_behind(name)
-        operators, used = self._needed()
-        tensors = {name: tensor for name, tensor in self.tensors.items() if name in used}
-        constants = {name: array for name, array in self.constants.items() if name in used}
-        return replace(self.given, operators=operators, tensors=tensors, constants=constants)
+        return with_used(self.given, self._needed(), self.tensors, self.constants)
 
-    def _needed(self) -> tuple[tuple[Operator, ...], set[str]]:
-        """The operators whose results are read, and all tensors of these."""
+    def _needed(self) -> list[Operator]:
+        """The operators whose results are read."""
         used = {*self.given.inputs, *self.given.outputs}
         needed: list[Operator] = []
         for operator in reversed(self.operators):
             if not used.isdisjoint(operator.outputs):
                 used.update(operator.inputs, operator.outputs)
                 needed.insert(0, operator)
-        return tuple(needed), used
+        return needed
 
     def _add(self, operator: Operator) -> None:
         read = [name for name in operator.inputs if name in self.places]
@@ -127,19 +131,17 @@ class Leading:
         if maker is None or place.kept > 1 or name in made or name not in self.fronts:
             where = self.given.producers[name]
             raise self._refused(where, f"the output {name!r} has it behind other axes")
-        forth = (place.axis, *(axis for axis in range(rank) if axis != place.axis))
-        back = {"perm": tuple(forth.index(axis) for axis in range(rank))}
+        back = {"perm": from_front(place.axis, rank)}
         self.operators.append(Operator(f"{name}@behind", "Transpose", (self.fronts[name],), (name,), back))
 
     def _turned_front(self, name: str) -> str:
         """The form of a tensor that was made as the model has it."""
         place, rank = self.places[name], len(self.shape(name))
-        order = [place.axis, *(axis for axis in range(rank) if axis != place.axis)]
         if place.kept == 1:
-            return self.turned(name, order, f"{name}@front")
+            return self.turned(name, to_front(place.axis, rank), f"{name}@front")
         parts = (*self.shape(name)[: place.axis], self.size, place.kept, *self.shape(name)[place.axis + 1 :])
         split = self.reshaped(name, parts, f"{name}@front.split")
-        return self.turned(split, [order[0], *(axis for axis in range(rank + 1) if axis != order[0])], f"{name}@front")
+        return self.turned(split, to_front(place.axis, rank + 1), f"{name}@front")
 
     def refuse(self, operator: Operator, fits: bool) -> None:
         """InputError unless an operator is one whose rule is known."""

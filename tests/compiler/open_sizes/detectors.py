@@ -41,9 +41,14 @@ rows (float[N, 3, height, width] x) => (float[N, r, 7] y, float[N, 14, places] z
 """Rows of one scale: all that is found at a place side by side, and places behind channels."""
 
 
+def _of_scale(text: str, data: str) -> str:
+    """A text in which each name that ends in `_` ends in that of a scale."""
+    return text.replace("_ ", f"{data} ").replace("_)", f"{data})").replace("_,", f"{data},")
+
+
 def _scores(data: str) -> str:
     """Scores of a scale, `v{data}`: places in rows, two rows each."""
-    return (
+    return _of_scale(
         """
   p_ = Conv <kernel_shape = [1, 1]> (_, wide)
   s_ = Shape (p_)
@@ -51,9 +56,8 @@ def _scores(data: str) -> str:
   hw_ = Slice (s_, i2, i4)
   t_ = Transpose <perm = [0, 2, 3, 1]> (p_)
   three_ = Concat <axis = 0> (n_, all, i7)
-  v_ = Reshape (t_, three_)""".replace("_ ", f"{data} ")
-        .replace("_)", f"{data})")
-        .replace("_,", f"{data},")
+  v_ = Reshape (t_, three_)""",
+        data,
     )
 
 
@@ -68,7 +72,7 @@ SCORE_SHAPES = [(40, 60), (4, 8), (20, 28), (4, 60), (40, 8)]
 
 def _boxes(data: str) -> str:
     """Boxes of a scale, `v{data}`: centres in a grid, sizes by anchors, as YOLOv5 makes them."""
-    return (
+    return _of_scale(
         """
   p_ = Conv <kernel_shape = [1, 1]> (_, wide)
   s_ = Shape (p_)
@@ -100,9 +104,8 @@ def _boxes(data: str) -> str:
   size_ = Mul (square_, anchors)
   five2_ = Concat <axis = 4> (centre_, size_, c_)
   three_ = Concat <axis = 0> (n_, all, i7)
-  v_ = Reshape (five2_, three_)""".replace("_ ", f"{data} ")
-        .replace("_)", f"{data})")
-        .replace("_,", f"{data},")
+  v_ = Reshape (five2_, three_)""",
+        data,
     )
 
 
@@ -115,7 +118,7 @@ boxes (float[N, 3, height, width] x) => (float[N, r, 7] y) {{{BODY}{_boxes("a")}
 
 def _bins(data: str) -> str:
     """Distributions and scores of a scale, `v{data}`, and its grid, `k{data}`."""
-    return (
+    return _of_scale(
         """
   p_ = Conv <kernel_shape = [1, 1]> (_, bins)
   s_ = Shape (p_)
@@ -143,9 +146,8 @@ def _bins(data: str) -> str:
   gy_ = Expand (y5_, wide_)
   grid_ = Concat <axis = 2> (gx_, gy_)
   i_2_ = Constant <value_ints = [-1, 2]> ()
-  k_ = Reshape (grid_, i_2_)""".replace("_ ", f"{data} ")
-        .replace("_)", f"{data})")
-        .replace("_,", f"{data},")
+  k_ = Reshape (grid_, i_2_)""",
+        data,
     )
 
 

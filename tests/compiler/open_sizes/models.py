@@ -22,6 +22,26 @@ TOLERANCE = 1e-3
 """Of results whose numbers are of the order of one."""
 
 
+def attends(rows: str) -> str:
+    """Two heads of self attention to some rows, and their sum with these, `h`."""
+    return f"""  q = MatMul ({rows}, wq)
+  qh = Reshape (q, heads)
+  qt = Transpose <perm = [0, 2, 1, 3]> (qh)
+  k = MatMul ({rows}, wk)
+  kh = Reshape (k, heads)
+  kt = Transpose <perm = [0, 2, 3, 1]> (kh)
+  v = MatMul ({rows}, wv)
+  vh = Reshape (v, heads)
+  vt = Transpose <perm = [0, 2, 1, 3]> (vh)
+  s = MatMul (qt, kt)
+  scaled = Mul (s, scale)
+  f = Softmax <axis = -1> (scaled)
+  o = MatMul (f, vt)
+  ot = Transpose <perm = [0, 2, 1, 3]> (o)
+  oj = Reshape (ot, joined)
+  h = Add ({rows}, oj)"""
+
+
 def write(path: Path, text: str, weights: Mapping[str, Array]) -> Path:
     """A model in ONNX's own text form, with the `weights` as its initializers."""
     model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 18]>\n{text}')

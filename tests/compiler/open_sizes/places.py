@@ -7,32 +7,17 @@ from pathlib import Path
 import numpy as np
 
 from tests.compiler.open_sizes.images import Point
-from tests.compiler.open_sizes.models import Array, weight, write
+from tests.compiler.open_sizes.models import Array, attends, weight, write
 
 WIDTH = 16
 FRONT = """
   a = Conv <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> (x, w)
   m = Relu (a)
   sizes = Shape (m)"""
-TOKENS = """
+TOKENS = f"""
   l = Reshape (m, flat)
   t = Transpose <perm = [0, 2, 1]> (l)
-  q = MatMul (t, wq)
-  qh = Reshape (q, heads)
-  qt = Transpose <perm = [0, 2, 1, 3]> (qh)
-  k = MatMul (t, wk)
-  kh = Reshape (k, heads)
-  kt = Transpose <perm = [0, 2, 3, 1]> (kh)
-  v = MatMul (t, wv)
-  vh = Reshape (v, heads)
-  vt = Transpose <perm = [0, 2, 1, 3]> (vh)
-  s = MatMul (qt, kt)
-  c = Mul (s, scale)
-  f = Softmax <axis = -1> (c)
-  o = MatMul (f, vt)
-  ot = Transpose <perm = [0, 2, 1, 3]> (o)
-  oj = Reshape (ot, joined)
-  h = Add (t, oj)
+{attends("t")}
   b = Transpose <perm = [0, 2, 1]> (h)"""
 """Two heads, products of tokens, and channels in front again."""
 IMAGES = """

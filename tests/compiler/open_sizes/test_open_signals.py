@@ -9,7 +9,7 @@ import pytest
 
 from autofuse.errors import InputError
 from tests.compiler.open_sizes.images import Point, built_images, check_images
-from tests.compiler.open_sizes.models import Array, weight, write
+from tests.compiler.open_sizes.models import Array, attends, weight, write
 
 WIDTH = 16
 CONSTANTS: dict[str, Array] = {
@@ -28,23 +28,7 @@ FRONT = """
   count = Gather (sizes, one)
   p = Slice (positions, zero, count, zero)
   e = Add (u, p)"""
-ATTENTION = """
-  q = MatMul (e, wq)
-  qh = Reshape (q, heads)
-  qt = Transpose <perm = [0, 2, 1, 3]> (qh)
-  k = MatMul (e, wk)
-  kh = Reshape (k, heads)
-  kt = Transpose <perm = [0, 2, 3, 1]> (kh)
-  v = MatMul (e, wv)
-  vh = Reshape (v, heads)
-  vt = Transpose <perm = [0, 2, 1, 3]> (vh)
-  s = MatMul (qt, kt)
-  m = Mul (s, scale)
-  f = Softmax <axis = -1> (m)
-  o = MatMul (f, vt)
-  ot = Transpose <perm = [0, 2, 1, 3]> (o)
-  oj = Reshape (ot, joined)
-  h = Add (e, oj)"""
+ATTENTION = "\n" + attends("e")
 CAUSAL = """
   b = Transpose <perm = [0, 2, 1]> (h)
   d = Conv <kernel_shape = [3], pads = [2, 2], group = 16> (b, wd)

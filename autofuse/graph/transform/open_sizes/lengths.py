@@ -20,6 +20,7 @@ from autofuse.graph.transform.open_sizes.open_graph import (
     part_of,
     reader_of,
     refused_at,
+    with_constants_given,
 )
 from autofuse.graph.transform.open_sizes.rows import check_rows
 
@@ -143,13 +144,9 @@ def with_lengths_given(opened: OpenLengths, highs: Sequence[int]) -> OpenLengths
 
     `highs`: the largest lengths, which they have from now on. InputError where one of them is an output.
     """
-    graph, shapes = opened.graph, opened.at(dict(enumerate(highs))).tensors
-    for name in opened.parts:
-        if name in graph.returned:
-            raise refused_at(opened.symbol, f"the output {name!r}", "it is a constant that depends on the size")
-    constants = {name: array for name, array in graph.constants.items() if name not in opened.parts}
+    given = with_constants_given(opened.graph, opened.symbol, opened.parts)
+    shapes = opened.at(dict(enumerate(highs))).tensors
     parts = {name: part_of(array, shapes[name].shape, name in opened.tails) for name, array in opened.parts.items()}
-    given = replace(graph, inputs=(*graph.inputs, *opened.parts), constants=constants)
     return OpenLengths(
         tuple(replace(view, graph=given, parts={name: parts[name] for name in view.parts}) for view in opened.views)
     )

@@ -7,7 +7,7 @@ same, and the graphs at further sizes must be what the first two say.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -162,6 +162,31 @@ def part_of(array: Array, shape: tuple[int, ...], last: bool = False) -> Array:
     starts = (whole - extent if last else 0 for whole, extent in zip(array.shape, shape, strict=True))
     parts = (slice(start, start + extent) for start, extent in zip(starts, shape, strict=True))
     return np.ascontiguousarray(array[tuple(parts)])
+
+
+def with_constants_given(graph: Graph, symbol: str, given: Collection[str]) -> Graph:
+    """A graph with some of its constants as further inputs: nothing that depends on a size is folded, or packed.
+    InputError where one of them is an output."""
+    for name in given:
+        if name in graph.returned:
+            raise refused_at(symbol, f"the output {name!r}", "it is a constant that depends on the size")
+    constants = {name: array for name, array in graph.constants.items() if name not in given}
+    return replace(graph, inputs=(*graph.inputs, *given), constants=constants)
+
+
+def with_used(
+    graph: Graph, operators: Sequence[Operator], tensors: Mapping[str, Tensor], constants: Mapping[str, Array]
+) -> Graph:
+    """A graph with other operators, and of the tensors and constants, in their order, those that these have, or that
+    are its inputs and outputs."""
+    used = {name for operator in operators for name in (*operator.inputs, *operator.outputs)}
+    used.update(graph.inputs, graph.outputs)
+    return replace(
+        graph,
+        operators=tuple(operators),
+        tensors={name: tensor for name, tensor in tensors.items() if name in used},
+        constants={name: array for name, array in constants.items() if name in used},
+    )
 
 
 def is_alike(made: Graph, loaded: Graph) -> bool:

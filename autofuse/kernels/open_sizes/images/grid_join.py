@@ -9,11 +9,10 @@ from typing import Any
 
 import tvm.script.ir_builder.tirx as builder
 from tvm import tirx
-from tvm.script.ir_builder import IRBuilder
 
 from autofuse.device.target import Target
-from autofuse.kernels.build import FUNCTION_ATTRIBUTES, Kernel, complete
-from autofuse.kernels.open_sizes.images.open_grid import Given, GridForm
+from autofuse.kernels.build import Constants, Kernel
+from autofuse.kernels.open_sizes.images.open_grid import Given, GridForm, grid_function
 from autofuse.kernels.tir.emit import Emitter, Expr
 
 PIECE = 4096
@@ -22,13 +21,12 @@ PIECE = 4096
 
 def grid_join_kernel(axis: int, form: GridForm, target: Target) -> Kernel:
     """The kernel of one operator that joins places along an `axis` of its result. Maps lie in rows, as it does."""
-    with IRBuilder() as ib, builder.prim_func(s_tir=True):
-        builder.func_name("main")
-        builder.func_attr(FUNCTION_ATTRIBUTES)
-        given = [Given(argument, f"input{number}") for number, argument in enumerate(form.inputs)]
-        made = Given(form.outputs[0], "output0")
+
+    def emit(arguments: Sequence[Given], _constants: Constants) -> None:
+        *given, made = arguments
         _join(Emitter(target), axis, given, made)
-    return Kernel(complete(ib.get(), [one.buffer for one in given], [], [made.buffer]), lambda _: [])
+
+    return grid_function(form, emit)
 
 
 def _join(emitter: Emitter, axis: int, given: Sequence[Given], made: Given) -> None:

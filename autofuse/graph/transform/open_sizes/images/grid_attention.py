@@ -34,16 +34,17 @@ def _found(opened: GridGraph, softmax: Operator) -> Attention:
     stops: set[str] = set()
     while True:
         attention = attention_around(rows, softmax, stops)
-        shared = {name for name in _shared(graph, attention) if rows.place(name) is not None} - stops
-        if not shared:
+        shared = _shared(graph, attention)
+        further = {name for name in shared if rows.place(name) is not None} - stops
+        if not further:
             break
-        stops |= shared
+        stops |= further
     for name in attention.operators:
         operator = graph.by_name[name]
         for touched in (*operator.inputs, *operator.outputs):
             if set(opened.axes.get(touched, {}).values()) - extents:
                 raise opened.refused(operator, f"{touched!r} has another extent than the tokens of its attention")
-        if not _shared(graph, attention).isdisjoint(operator.outputs):
+        if not shared.isdisjoint(operator.outputs):
             raise opened.refused(operator, "something beside its attention reads what it makes")
     return attention
 

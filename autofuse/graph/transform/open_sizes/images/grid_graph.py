@@ -29,6 +29,7 @@ from autofuse.graph.transform.open_sizes.open_graph import (
     part_of,
     reader_of,
     refused_at,
+    with_constants_given,
     with_names_of,
 )
 
@@ -255,7 +256,7 @@ def grid_graph(
     for name, array in graph.constants.items():
         twin_arrays = [other.constants[name] for other in others]
         if name not in axes and not all(equal_arrays(array, twin) for twin in twin_arrays):
-            targets[name] = _targets(found, name, twin_arrays, read)
+            targets[name] = _targets(found, name, twin_arrays, read, pairs)
     parts = grown_constants(found.symbol, graph, others, axes, largest)
     return replace(found, parts=parts, joined=joined_extents(graph, axes))
 
@@ -329,13 +330,8 @@ def with_grown_given(opened: GridGraph) -> GridGraph:
 
     InputError where one of them is an output.
     """
-    graph = opened.graph
     parts = {name: part_of(array, opened.shape(name, opened.high)) for name, array in opened.parts.items()}
-    for name in parts:
-        if name in graph.returned:
-            raise refused_at(opened.symbol, f"the output {name!r}", "it is a constant that depends on the size")
-    constants = {name: array for name, array in graph.constants.items() if name not in opened.parts}
-    return replace(opened, graph=replace(graph, inputs=(*graph.inputs, *parts), constants=constants), parts=parts)
+    return replace(opened, graph=with_constants_given(opened.graph, opened.symbol, parts), parts=parts)
 
 
 def _enter(
@@ -374,8 +370,11 @@ def _extent(number: int, here: int, slope: Fraction, value: int) -> Extent:
     return Extent(number, slope.numerator, slope.denominator, more)
 
 
-def _targets(found: GridGraph, name: str, twins: Sequence[np.ndarray], read: Sequence[Point]) -> dict[int, Extent]:
-    """The elements of a constant that depend on a size. InputError where they are no sizes of a result."""
+def _targets(
+    found: GridGraph, name: str, twins: Sequence[Array], read: Sequence[Point], pairs: Sequence[tuple[Extent, Extent]]
+) -> dict[int, Extent]:
+    """The elements of a constant that depend on a size; `pairs`: see `neighbours`. InputError where they are no sizes
+    of a result."""
     graph = found.graph
     array, where = graph.constants[name], reader_of(graph, name)
     readers = graph.consumers.get(name, ())
@@ -387,7 +386,7 @@ def _targets(found: GridGraph, name: str, twins: Sequence[np.ndarray], read: Seq
     for place, seen in enumerate(zip(*(one.reshape(-1).tolist() for one in (array, *twins)), strict=True)):
         numbers = [number for number, further in enumerate(seen[1:]) if further != seen[0]]
         if len(numbers) > 1:
-            extent = product_extent(neighbours(found.axes.values()), seen, read)
+            extent = product_extent(pairs, seen, read)
             if extent is None:
                 raise refused_at(found.symbol, where, f"the target shape {name!r} is no product of known extents")
             own[place] = extent

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from autofuse.graph.model import AttributeValue, Graph, Operator, Tensor
 from autofuse.graph.transform.open_sizes.attention import ELEMENTWISE, VIEWS
-from autofuse.graph.transform.open_sizes.open_graph import constant_integers
+from autofuse.graph.transform.open_sizes.open_graph import constant_integers, with_used
 
 Array = NDArray[np.generic]
 _IN_TURN = frozenset(("ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum"))
@@ -39,7 +39,9 @@ def softmaxes_over_places(graphs: Sequence[Graph]) -> frozenset[str]:
     """The names of softmaxes over places: along an axis that has other extents in the graphs of a model at several
     sizes, and is the only one behind the first that has. (Scores of an attention of places to places have two.)"""
     first, *others = graphs
-    found = set()
+    found = set[str]()
+    if first.opset < _LAST_AXIS:
+        return frozenset(found)
     for operator in first.operators:
         twins = [graph.by_name.get(operator.name) for graph in others]
         if (
@@ -50,9 +52,9 @@ def softmaxes_over_places(graphs: Sequence[Graph]) -> frozenset[str]:
             continue
         (made,) = operator.outputs
         shapes = [graph.tensors[made].shape for graph in graphs]
-        axis = operator.attributes.get("axis", -1 if first.opset >= _LAST_AXIS else 1)
+        axis = operator.attributes.get("axis", -1)
         differing = [place for place, seen in enumerate(zip(*shapes, strict=False)) if place and len(set(seen)) > 1]
-        if isinstance(axis, int) and differing == [axis % len(shapes[0])] and first.opset >= _LAST_AXIS:
+        if isinstance(axis, int) and differing == [axis % len(shapes[0])]:
             found.add(operator.name)
     return frozenset(found)
 
@@ -99,11 +101,7 @@ class _Apart:
         for operator in self.given.operators:
             self.root = operator.name
             self._add(operator)
-        used = {name for operator in self.operators for name in (*operator.inputs, *operator.outputs)}
-        used.update(self.given.inputs, self.given.outputs)
-        tensors = {name: tensor for name, tensor in self.tensors.items() if name in used}
-        constants = {name: array for name, array in self.constants.items() if name in used}
-        return replace(self.given, operators=tuple(self.operators), tensors=tensors, constants=constants)
+        return with_used(self.given, self.operators, self.tensors, self.constants)
 
     def shape(self, name: str) -> tuple[int, ...]:
         return self.tensors[name].shape

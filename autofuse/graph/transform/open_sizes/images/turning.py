@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from autofuse.graph.model import Graph, Operator, Tensor
 from autofuse.graph.transform.open_sizes.attention import ELEMENTWISE, VIEWS
+from autofuse.graph.transform.open_sizes.open_graph import with_used
 
 
 def with_scores_first(graph: Graph) -> Graph:
@@ -35,10 +36,7 @@ def with_scores_first(graph: Graph) -> Graph:
         return graph
     used = {name for operator in operators for name in operator.inputs} | set(graph.outputs)
     kept = [one for one in operators if one.op_type != "Transpose" or not used.isdisjoint(one.outputs)]
-    named = used | {name for operator in kept for name in operator.outputs} | set(graph.inputs)
-    return replace(
-        graph, operators=tuple(kept), tensors={name: one for name, one in tensors.items() if name in named}
-    )  # fmt: skip
+    return with_used(graph, kept, tensors, graph.constants)
 
 
 def _turn(graph: Graph, name: str, read: str, made: str, rank: int = 0) -> Operator:

@@ -20,6 +20,16 @@ def turns(opened: OpenGraph, operator: Operator) -> bool:
     where, rank = opened.place(behind), len(graph.tensors[read].shape)
     if where is None or where.more or where.factor != 1 or opened.axes.get(front) != OpenAxis(0):
         return False
-    forth = (where.axis, *(axis for axis in range(rank) if axis != where.axis))
-    back = tuple(forth.index(axis) for axis in range(rank))
-    return operator.attributes.get("perm", tuple(reversed(range(rank)))) == (forth if given else back)
+    wanted = to_front(where.axis, rank) if given else from_front(where.axis, rank)
+    return operator.attributes.get("perm", tuple(reversed(range(rank)))) == wanted
+
+
+def to_front(axis: int, rank: int) -> tuple[int, ...]:
+    """The transposition that puts an axis in front of all others, which keep their order."""
+    return (axis, *(other for other in range(rank) if other != axis))
+
+
+def from_front(axis: int, rank: int) -> tuple[int, ...]:
+    """The one that puts it back."""
+    forth = to_front(axis, rank)
+    return tuple(forth.index(other) for other in range(rank))

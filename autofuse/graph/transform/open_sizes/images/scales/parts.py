@@ -9,7 +9,7 @@ point; which axes follow a size is read off what it is beside it, at several oth
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from autofuse.graph.model import AttributeValue, Graph, Operator, Tensor
 from autofuse.graph.own.names import DOMAIN, JOIN_PLACES
+from autofuse.graph.transform.open_sizes.open_graph import with_used
 
 Array = NDArray[np.generic]
 Seen = tuple[int, ...]
@@ -215,11 +216,7 @@ class Scales:
         for name in self.given.outputs:
             self.root = name
             self.put_together(name)
-        used = {name for operator in self.operators for name in (*operator.inputs, *operator.outputs)}
-        used.update(self.given.inputs, self.given.outputs)
-        tensors = {name: tensor for name, tensor in self.tensors.items() if name in used}
-        constants = {name: array for name, array in self.constants.items() if name in used}
-        return replace(self.given, operators=tuple(self.operators), tensors=tensors, constants=constants)
+        return with_used(self.given, self.operators, self.tensors, self.constants)
 
 
 def _divides(one: Seen, other: Seen) -> bool:
