@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from math import gcd
 from pathlib import Path
 
@@ -16,8 +16,9 @@ from autofuse.backend.compile.realise import Progress, silent
 from autofuse.backend.library.threads import usable_threads
 from autofuse.compiler.context import Context
 from autofuse.compiler.formats import check_form, check_signed, with_files, writer
-from autofuse.compiler.job import LOOKING_UP, READING, checked_plan, read_files
+from autofuse.compiler.job import LOOKING_UP, checked_plan, read_files
 from autofuse.compiler.open_sizes.plans import OpenForm, RangedPlan, find_open_plans
+from autofuse.compiler.open_sizes.reading import computes_alike
 from autofuse.compiler.open_sizes.tiles import (
     ReportedPlan,
     emitted,
@@ -30,29 +31,18 @@ from autofuse.compiler.open_sizes.tiles import (
 from autofuse.compiler.plan_ladder import FoundPlan
 from autofuse.compiler.report import HIT, RULE, TILE, CompileReport, GroupReport
 from autofuse.compiler.schedule_ladder import Found, Ladder
-from autofuse.errors import InputError, UncoveredError
+from autofuse.errors import InputError
 from autofuse.fusion.legality import ordered_groups
-from autofuse.graph.loading.given.buckets import form_of
-from autofuse.graph.loading.given.constants import model_sha256
-from autofuse.graph.loading.given.sizes import OpenSize, open_ones
-from autofuse.graph.loading.load import load
+from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.graph.model import Graph
 from autofuse.graph.transform.open_sizes.caches import Caches
-from autofuse.graph.transform.open_sizes.images.grid_graph import (
-    Extent,
-    GridGraph,
-    Point,
-    points,
-)
+from autofuse.graph.transform.open_sizes.images.grid_graph import Extent, GridGraph, Point
 from autofuse.graph.transform.open_sizes.images.grid_rules import GridGroup, GridOperators, grid_groups
 from autofuse.graph.transform.open_sizes.images.grid_tiles import tile_graph
 from autofuse.graph.transform.open_sizes.images.grid_windows import Look, Slide
-from autofuse.graph.transform.open_sizes.images.places import softmaxes_over_places, with_places_apart
-from autofuse.graph.transform.open_sizes.images.reading import changed_grid, read_either
-from autofuse.graph.transform.open_sizes.images.scales.apart import with_scales_apart
-from autofuse.graph.transform.open_sizes.images.turning import with_scores_first
+from autofuse.graph.transform.open_sizes.images.reading import changed_grid, single_points
+from autofuse.graph.transform.open_sizes.open_graph import ADVICE
 from autofuse.kernels.emission import Emission
-from autofuse.kernels.lowering.coverage import require_kernels
 from autofuse.kernels.lowering.layout import assign_layouts
 from autofuse.kernels.lowering.lower import Lowering
 from autofuse.kernels.open_sizes.images.grid_tiles import (
@@ -68,22 +58,13 @@ from autofuse.kernels.open_sizes.images.whole_grid import PLANE, row_sample, win
 from autofuse.kernels.open_sizes.open_rows import check_elements
 from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import HALF, Value, bind_workload
+from autofuse.opened.kinds import GridModel, read_images
 from autofuse.opened.whole_images import borders_of, for_whole, is_whole, used
-from autofuse.rewrite.driver import rewrite
-from autofuse.rewrite.rules.einsum import einsum_as_product
 from autofuse.values.arguments import Given, LibraryFormat
 from autofuse.values.signatures import private_key
 
 ONE = Split((1,))
 """Images of a batch are computed one after the other."""
-
-
-@dataclass(frozen=True, eq=False)
-class GridModel:
-    """A model of images whose sizes are open."""
-
-    opened: GridGraph
-    sha256: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,49 +129,6 @@ def form_of_images(context: Context, read: GridModel) -> OpenForm:
     return OpenForm(opened.graph, read.sha256, opened.sizes, check, lambda name: opened.axes.get(name, {}).keys())
 
 
-def read_images(model: Path, given: Given, sizes: Sequence[OpenSize], told: Progress = silent) -> GridModel:
-    """The graph of a model of images, compared with what the loader makes of it at several sizes."""
-    opened_sizes = open_ones(sizes)
-    base, twins, _ = points(opened_sizes)
-    known = (base, *twins, tuple(size.high for size in opened_sizes))
-
-    @cache
-    def loaded(point: Point) -> Graph:
-        named = {size.name: value for size, value in zip(opened_sizes, point, strict=True)}
-        return with_scores_first(_as_products(load(model, form_of(model, sizes, named, given))))
-
-    @cache
-    def over_places() -> frozenset[str]:
-        return softmaxes_over_places([loaded(point) for point in (base, *twins)])
-
-    @cache
-    def whole(point: Point) -> Graph:
-        return with_places_apart(loaded(point), over_places())
-
-    @cache
-    def in_maps(point: Point) -> Graph:
-        symbol = " and ".join(size.name for size in opened_sizes)
-        return with_scales_apart(symbol, [whole(one) for one in (*known, point)])
-
-    told(READING, 0, 1)
-    try:
-        require_kernels(whole(base))
-        opened = read_either(opened_sizes, in_maps, whole)
-    except UncoveredError as error:
-        raise InputError(
-            f"{error}; ONNX Runtime would run that part, at fixed sizes only: compile without --sizes"
-        ) from error
-    form = form_of(model, sizes, dict(zip((size.name for size in opened_sizes), opened.high, strict=True)), given)
-    return GridModel(opened, model_sha256(model.read_bytes(), form))
-
-
-def _as_products(graph: Graph) -> Graph:
-    """A graph with each Einsum as the product that it is: nothing else is known of how it treats places."""
-    if not any(operator.op_type == "Einsum" for operator in graph.operators):
-        return graph
-    return rewrite(graph, lambda match: match.rule is einsum_as_product).graph
-
-
 def grid_plan(context: Context, read: GridModel, chosen: FoundPlan) -> GridPlan:
     """A plan in tiles. InputError for what cannot have open sizes in the graph that it leaves."""
     target = context.environment.target
@@ -200,6 +138,7 @@ def grid_plan(context: Context, read: GridModel, chosen: FoundPlan) -> GridPlan:
         return Lowering(read.opened.at(point), target).realised(checked.plan)
 
     opened = replace(changed_grid(read.opened, lowered.graph, realised), parts=read.opened.parts)
+    _check_single(read.opened, opened)
     if opened.graph.halves:
         reason = "images of open sizes have no inputs and outputs of bfloat16"
         raise opened.refused(opened.graph.operators[0], reason)
@@ -213,6 +152,14 @@ def grid_plan(context: Context, read: GridModel, chosen: FoundPlan) -> GridPlan:
     layouts = _whole(assign_layouts(opened.graph, order, in_layouts, target))
     ladder = Ladder(context.database, context.environment, Emission(target), chosen.limits)
     return GridPlan(opened, checked, tuple(_built(known, group, layouts, ladder) for group in groups))
+
+
+def _check_single(read: GridGraph, opened: GridGraph) -> None:
+    """InputError where a graph that a plan makes is another where an axis has one place."""
+    for point in single_points(read):
+        if not computes_alike(opened.at(point), read.at(point)):
+            shown = ", ".join(f"{size.name} is {value}" for size, value in zip(read.sizes, point, strict=True))
+            raise InputError(f"--sizes: where {shown}, the plan makes another model: {ADVICE}")
 
 
 def _ordered(graph: Graph, groups: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
@@ -255,7 +202,7 @@ def _built(known: GridOperators, group: GridGroup, layouts: Mapping[str, str], l
         for kind, names in (("input", bound.inputs), ("output", bound.outputs))
     )
     if group.attention is not None or group.recurs:
-        largest = bind_workload(opened.at(opened.high), group.operators, layouts)
+        largest = bind_workload(known.alone.at(known.alone.high), group.operators, layouts)
         whole = replace(whole, bound=largest)
     if not group.in_tiles:
         return BuiltGroup(group, bound, {(): whole}, GridForm(inputs, outputs, (), ()))

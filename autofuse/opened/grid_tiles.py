@@ -21,7 +21,8 @@ from autofuse.graph.transform.open_sizes.images.grid_tiles import tile_graph
 from autofuse.kernels.open_sizes.images.grid_tiles import stands_in
 from autofuse.kernels.open_sizes.images.whole_grid import sample_for
 from autofuse.kernels.workload.workload import BoundWorkload
-from autofuse.opened.grid_job import GridModel, form_of_images, grid_plan, write_grid
+from autofuse.opened.grid_job import form_of_images, grid_plan, write_grid
+from autofuse.opened.kinds import GridModel
 from autofuse.opened.tiled import Tiled
 from autofuse.search.lab.tiles import WeightedTile, on_average
 

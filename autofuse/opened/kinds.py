@@ -2,15 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
-from autofuse.compiler.open_sizes.reading import read_open
-from autofuse.errors import InputError
-from autofuse.graph.loading.given.buckets import has_windows_behind, of_images
+from autofuse.backend.compile.realise import Progress, silent
+from autofuse.compiler.job import READING
+from autofuse.compiler.open_sizes.reading import computes_alike, read_open
+from autofuse.errors import InputError, UncoveredError
+from autofuse.graph.loading.given.buckets import form_of, has_windows_behind, of_images
+from autofuse.graph.loading.given.constants import model_sha256
 from autofuse.graph.loading.given.sizes import OpenSize, open_ones
-from autofuse.opened.grid_job import read_images
+from autofuse.graph.loading.load import load
+from autofuse.graph.model import Graph
+from autofuse.graph.transform.images_first import images_first, no_divisors, size_in_front
+from autofuse.graph.transform.open_sizes.images.grid_graph import GridGraph, Point, points
+from autofuse.graph.transform.open_sizes.images.places import softmaxes_over_places, with_places_apart
+from autofuse.graph.transform.open_sizes.images.reading import read_either
+from autofuse.graph.transform.open_sizes.images.scales.apart import with_scales_apart
+from autofuse.graph.transform.open_sizes.images.turning import with_scores_first
+from autofuse.graph.transform.open_sizes.open_graph import OpenGraph
+from autofuse.kernels.lowering.coverage import require_kernels
+from autofuse.rewrite.driver import rewrite
+from autofuse.rewrite.rules.einsum import einsum_as_product
 from autofuse.values.arguments import Given
+
+
+@dataclass(frozen=True, eq=False)
+class GridModel:
+    """A model of images whose sizes are open."""
+
+    opened: GridGraph
+    sha256: str
 
 
 def over_images(model: Path, given: Given, sizes: Sequence[OpenSize]) -> bool:
@@ -31,3 +55,82 @@ def over_images(model: Path, given: Given, sizes: Sequence[OpenSize]) -> bool:
             continue
         return images
     return False
+
+
+def read_images(model: Path, given: Given, sizes: Sequence[OpenSize], told: Progress = silent) -> GridModel:
+    """The graph of a model of images, compared with what the loader makes of it at several sizes."""
+    opened_sizes = open_ones(sizes)
+    base, twins, _ = points(opened_sizes)
+    known = (base, *twins, tuple(size.high for size in opened_sizes))
+
+    @cache
+    def given_at(point: Point) -> Graph:
+        named = {size.name: value for size, value in zip(opened_sizes, point, strict=True)}
+        return _as_products(load(model, form_of(model, sizes, named, given)))
+
+    turned = _with_images_first(opened_sizes, given_at)
+
+    @cache
+    def loaded(point: Point) -> Graph:
+        return with_scores_first(turned(point))
+
+    @cache
+    def over_places() -> frozenset[str]:
+        return softmaxes_over_places([loaded(point) for point in (base, *twins)])
+
+    @cache
+    def whole(point: Point) -> Graph:
+        return with_places_apart(loaded(point), over_places())
+
+    @cache
+    def in_maps(point: Point) -> Graph:
+        symbol = " and ".join(size.name for size in opened_sizes)
+        return with_scales_apart(symbol, [whole(one) for one in (*known, point)])
+
+    told(READING, 0, 1)
+    try:
+        require_kernels(whole(base))
+        opened = read_either(opened_sizes, computes_alike, in_maps, whole)
+    except UncoveredError as error:
+        raise InputError(
+            f"{error}; ONNX Runtime would run that part, at fixed sizes only: compile without --sizes"
+        ) from error
+    form = form_of(model, sizes, dict(zip((size.name for size in opened_sizes), opened.high, strict=True)), given)
+    return GridModel(opened, model_sha256(model.read_bytes(), form))
+
+
+def _as_products(graph: Graph) -> Graph:
+    """A graph with each Einsum as the product that it is: nothing else is known of how it treats places."""
+    if not any(operator.op_type == "Einsum" for operator in graph.operators):
+        return graph
+    return rewrite(graph, lambda match: match.rule is einsum_as_product).graph
+
+
+COUNTS = 19, 23, 29, 31, 37, 41, 43, 47, 53, 59
+"""Numbers of images that hardly divide another extent, or do not."""
+
+
+def _with_images_first(sizes: Sequence[OpenSize], loaded: Callable[[Point], Graph]) -> Callable[[Point], Graph]:
+    """The graph of a model at each point, with the number of images in front of all else, where that is open and stands
+    behind other axes, as that of the sequences of a recurrence does."""
+    base, twins, _ = points(sizes)
+    number = size_in_front(loaded(base), [loaded(twin) for twin in twins])
+    if number is None:
+        return loaded
+
+    @cache
+    def opened_at(others: Point) -> OpenGraph | None:
+        at = [(*others[:number], count, *others[number:]) for count in (base[number], *COUNTS)]
+        counts = no_divisors(loaded(at[0]), COUNTS)
+        first, second = (loaded(at[1 + COUNTS.index(count)]) for count in counts)
+        return images_first(sizes[number].name, counts, first, second)
+
+    if opened_at((*base[:number], *base[number + 1 :])) is None:
+        return loaded
+
+    def turned(point: Point) -> Graph:
+        opened = opened_at((*point[:number], *point[number + 1 :]))
+        return loaded(point) if opened is None else opened.at(point[number])
+
+    alone = (*base[:number], 1, *base[number + 1 :])
+    return turned if all(computes_alike(turned(point), loaded(point)) for point in (alone, base)) else loaded

@@ -31,9 +31,8 @@ from autofuse.fusion.plan import FusionPlan, ScheduleLimits
 from autofuse.fusion.planner.baselines import planner_of_rows
 from autofuse.graph.loading.given.sizes import OpenSize, open_ones, the_open_one
 from autofuse.graph.loading.given.trace import Point, read_trace, shares
-from autofuse.opened.grid_job import read_images
 from autofuse.opened.grid_tiles import ImageModel
-from autofuse.opened.kinds import over_images
+from autofuse.opened.kinds import over_images, read_images
 from autofuse.opened.plan_race import BEST, STAYS, Contenders, PlanRace, RaceVerdict
 from autofuse.opened.plan_search import FAILED, OpenPlanSearch, Planned, Tried
 from autofuse.opened.row_tiles import RowModel

@@ -28,6 +28,7 @@ from autofuse.graph.transform.open_sizes.open_graph import (
     open_graph,
     refused_small,
 )
+from autofuse.graph.transform.open_sizes.over_rows.picks import picks_over_open, with_picks_written_out
 from autofuse.graph.transform.open_sizes.repeats import Repeats
 from autofuse.graph.transform.open_sizes.rows import check_rows
 from autofuse.graph.transform.real_levels import with_real_levels
@@ -95,8 +96,17 @@ def _read_lengths(model: Path, given: Given, sizes: Sequence[OpenSize], told: Pr
         return form_of(model, sizes, dict(zip((size.name for size in lengths), point, strict=True)), given)
 
     @cache
-    def loaded(point: Point) -> Graph:
+    def given_at(point: Point) -> Graph:
         return load(model, form(point))
+
+    @cache
+    def picks() -> frozenset[str]:
+        at = samples(lengths)
+        return picks_over_open([given_at(point) for point in (at.first, *at.twins)])
+
+    @cache
+    def loaded(point: Point) -> Graph:
+        return with_picks_written_out(given_at(point), picks())
 
     try:
         told(READING, 0, 2)
@@ -182,7 +192,7 @@ def _check_at(opened: OpenLengths, lengths: Sequence[OpenSize], point: Point, lo
         check_size(opened.symbol, _shown(lengths, point), made, loaded(point))
     except InputError:
         smaller = any(value < view.size for value, view in zip(point, opened.views, strict=True))
-        if not smaller or not _computes_alike(made, loaded(point)):
+        if not smaller or not computes_alike(made, loaded(point)):
             raise
 
 
@@ -208,12 +218,12 @@ def _kept_apart(opened: OpenGraph, second: int, largest: int, *, apart: bool = F
     except InputError:
         raise refusal from None
     for size in MOVED_SIZES:
-        if not _computes_alike(leading.at(size), opened.at(size)):
+        if not computes_alike(leading.at(size), opened.at(size)):
             raise refusal
     return leading
 
 
-def _computes_alike(made: Graph, wanted: Graph) -> bool:
+def computes_alike(made: Graph, wanted: Graph) -> bool:
     """Whether two graphs give the same in ONNX Runtime, of a few made-up inputs."""
     cases = [generate_inputs(wanted, seed) for seed in range(SINGLE_CASES)]
     pairs = zip(run_references(made, cases), run_references(wanted, cases), strict=True)
@@ -237,7 +247,7 @@ def _check_small(opened: OpenLengths, lengths: Sequence[OpenSize], point: Point,
         return
     if tuple(made.tensors[one] for one in made.inputs) != tuple(graph.tensors[one] for one in graph.inputs):
         raise refused_small(name, size)
-    if not _computes_alike(made, graph):
+    if not computes_alike(made, graph):
         raise refused_small(name, size)
 
 
@@ -313,7 +323,7 @@ def _sequences(
         @cache
         def loaded(point: Point, at: Point = at) -> Graph:
             named = {size.name: value for size, value in zip((outer, *inner), (*point, *at), strict=True)}
-            return load(model, form_of(model, sizes, named, given))
+            return with_picks_written_out(load(model, form_of(model, sizes, named, given)))
 
         first, second, _ = _samples(outer, UNLIKELY)
         opened = open_graph(outer.name, first, loaded((first,)), second, loaded((second,)))

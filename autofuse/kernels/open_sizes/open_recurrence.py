@@ -58,11 +58,12 @@ def recurrence_kernel(
     target: Target,
     schedule: Schedule,
     repeated: Collection[int] = (),
+    in_front: bool = False,
 ) -> Kernel:
     """The kernel of `workload`, one recurrence over all rows, at the largest size, under the `schedule` of that.
 
     `rows`: the inputs and outputs that have the open axis, by their index. `repeated`: what each sequence has of its
-    own. InputError for another layout than the plain one.
+    own; see `open_function`. InputError for another layout than the plain one.
     """
     (operator,) = workload.operators
     form, knobs = recurrence_form(workload, operator), RECURRENT.chosen(schedule)
@@ -79,7 +80,7 @@ def recurrence_kernel(
             scope = Scope(workload, _emitter(target, steps, most), arrays, constants.declare)
             RecurrenceEmitter(scope, counted, knobs).emit()
 
-    return open_function(workload, rows, emit, repeated=repeated)
+    return open_function(workload, rows, emit, repeated=repeated, in_front=in_front)
 
 
 def _emitter(target: Target, steps: Expr, most: int, alone: bool = False) -> Emitter:
@@ -142,5 +143,6 @@ class _Sequences:
     def alike(self, index: int, buffer: Any) -> SequenceArray:
         """What is the same for all sequences."""
         shape = self.workload.values[index].shape
-        batch = {self.form.lengths: 0, self.form.output(0): 2}.get(index, 1)
+        behind = {self.form.lengths: 0, self.form.output(0): 2}.get(index, 1)
+        batch = 0 if self.form.batch_first else behind
         return SequenceArray(buffer, (*shape[:batch], *shape[batch + 1 :]), self.workload.values[index].dtype)

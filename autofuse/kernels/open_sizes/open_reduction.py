@@ -18,7 +18,7 @@ from tvm import tirx
 from autofuse.device.target import Target
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis
 from autofuse.kernels.build import Constants, Kernel
-from autofuse.kernels.families.reductions.reduction import REDUCE, across, reduced_axes
+from autofuse.kernels.families.reductions.reduction import REDUCE, across, first_value, reduced_axes
 from autofuse.kernels.open_sizes.open_function import Arguments, open_function, whole_arrays
 from autofuse.kernels.tir.emit import Emitter, Expr, const
 from autofuse.kernels.workload.workload import Workload
@@ -188,8 +188,8 @@ def fold_rows(
 ) -> None:  # fmt: skip
     """Reduces so many rows, in blocks, into vectors. `read`: of a row, the number of a vector, and a lane; each in a
     context of its own, `point`."""
-    first, contribute, fold = REDUCE[kind]
-    lanes = int(totals[0].shape[0])
+    _, contribute, fold = REDUCE[kind]
+    lanes, first = int(totals[0].shape[0]), first_value(kind, str(totals[0].dtype))
     parts = [emitter.scratch(lanes, str(total.dtype)) for total in totals]
     clear(emitter, totals, first)
     with emitter.serial((extent + (BLOCK_ROWS - 1)) // BLOCK_ROWS) as block:

@@ -85,6 +85,19 @@ def test_both_ways_over_the_places_of_a_signal(tmp_path: Path) -> None:
     check_images(model, library, [{"frames": size} for size in (2, 3, 5, 8, 33, 59, 60)])
 
 
+@pytest.mark.parametrize("cell", ["LSTM", "GRU"])
+def test_signals_of_any_number_whose_places_are_steps(tmp_path: Path, cell: str) -> None:
+    """Text recognition: the number of images stands behind their places."""
+    front = (
+        "a = Conv <kernel_shape = [3], strides = [2], pads = [1, 1]> (given, k) x = Transpose <perm = [2, 0, 1]> (a)"
+    )
+    signature = "(float[batch, 4, frames] given) => (float[m, batch, 5] y)"
+    model = stacked(tmp_path, cell, 2, signature, front, "y = MatMul (y2j, v)", k=weight(DEPTH, 4, 3))
+    library = built_images(model, {"batch": (1, 9), "frames": (1, 60)}, 2)
+    points = [(1, 1), (9, 1), (1, 60), (9, 60), (2, 7), (5, 33), (7, 59)]
+    check_images(model, library, [{"batch": batch, "frames": size} for batch, size in points])
+
+
 @pytest.mark.parametrize("sizes", [{"n": (1, 40)}, {"n": (1, 40), "batch": (1, 8)}], ids=["length", "both"])
 def test_threads_share_the_units_of_many_weights(tmp_path: Path, sizes: dict[str, tuple[int, int]]) -> None:
     hidden, batch = 384, "batch" if len(sizes) > 1 else "1"

@@ -51,6 +51,24 @@ def test_an_encoder_of_speech_is_right_at_any_length(tmp_path: Path, threads: in
     check_images(model, built_images(model, RANGE, threads), POINTS)
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_signals_of_any_number_and_length(tmp_path: Path, threads: int) -> None:
+    """Attention beside an open batch: each signal sees its own places."""
+    text = f"signals (float[batch, frames, 8] x) => (float[batch, 16, n] y) {{{FRONT + ATTENTION + CAUSAL}\n}}"
+    model = write(tmp_path / "signals.onnx", text, CONSTANTS)
+    library = built_images(model, {"batch": (1, 5), **RANGE}, threads)
+    check_images(
+        model, library, [{"batch": b, **point} for b, point in zip((5, 1, 2, 3, 1, 5, 3), POINTS, strict=False)]
+    )
+
+
+def test_a_signal_may_be_of_one_place_behind_strides(tmp_path: Path) -> None:
+    """A plan's rewrites find other axes to leave out there."""
+    heads = "  z = Unsqueeze (x, zero) v1 = Squeeze (z, zero)"
+    model = written(tmp_path, FRONT.replace("(x)", "(v1)").replace("\n", heads + "\n", 1) + ATTENTION + CAUSAL)
+    check_images(model, built_images(model, {"frames": (1, 80)}), [{"frames": n} for n in (1, 2, 3, 7, 16, 33, 79, 80)])
+
+
 def test_a_softmax_over_places_that_is_no_attention_is_refused(tmp_path: Path) -> None:
     body = FRONT + ATTENTION.replace("MatMul (f, vt)", "MatMul (g, vt)").replace("o =", "g = CumSum (f, three)\n  o =")
     model = written(tmp_path, body + CAUSAL, three=np.array(3))

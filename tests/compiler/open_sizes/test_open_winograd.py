@@ -23,7 +23,8 @@ from autofuse.kernels.open_sizes.images.grid_tiles import Range, widths
 from autofuse.kernels.open_sizes.images.whole_grid import algorithm, sample_for, winograd_samples
 from autofuse.kernels.schedule.covers import cheapest
 from autofuse.kernels.workload.workload import Workload
-from autofuse.opened.grid_job import form_of_images, grid_plan, read_images
+from autofuse.opened.grid_job import form_of_images, grid_plan
+from autofuse.opened.kinds import read_images
 from tests.compiler.open_sizes.images import built_images, check_images
 from tests.compiler.open_sizes.models import weight, write
 

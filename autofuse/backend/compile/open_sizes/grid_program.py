@@ -23,7 +23,7 @@ from autofuse.backend.container.open_spec import OpenSpec, SizeSpec
 from autofuse.backend.container.stored_axes import image_axes
 from autofuse.device.target import Target
 from autofuse.graph.own.joined_places import merged_axes
-from autofuse.graph.transform.open_sizes.images.grid_attention import lies_in_rows
+from autofuse.graph.transform.open_sizes.images.grid_attention import lies_in_rows, of_one_image, size_of_images
 from autofuse.graph.transform.open_sizes.images.grid_graph import GridGraph
 from autofuse.graph.transform.open_sizes.images.grid_rules import GridGroup
 from autofuse.graph.transform.open_sizes.images.resizing import resizing_of
@@ -118,16 +118,13 @@ def built_kernel(opened: GridGraph, group: BuiltGroup, emission: Emission, threa
         return make_one(group.bound.workload, group.form, emission.target)
     if group.group.attention is not None:
         bound = group.tiles[()].bound
-        rows = {
-            index: OpenAxis(next(iter(opened.axes[name])))
-            for index, name in bound.arguments
-            if opened.has(name) and not (name in opened.parts and not lies_in_rows(opened, name))
-        }
-        return attention_kernel(bound.workload, group.group.attention, AttentionForm(rows=rows), emission.target)
+        rows = _rows(opened, bound)
+        form = AttentionForm(rows=rows, repeated=_each(opened, bound), in_front=True)
+        return attention_kernel(bound.workload, group.group.attention, form, emission.target)
     if group.group.recurs:
         (tile,) = group.tiles.values()
-        rows = {index: OpenAxis(0) for index, name in tile.bound.arguments if opened.has(name)}
-        return recurrence_kernel(tile.bound.workload, rows, emission.target, tile.schedule)
+        rows, own = _rows(opened, tile.bound), _each(opened, tile.bound)
+        return recurrence_kernel(tile.bound.workload, rows, emission.target, tile.schedule, own, in_front=True)
     if group.group.resizes:
         assert group.form is not None
         resizing = resizing_of(opened, opened.graph.by_name[group.group.operators[0]])
@@ -144,6 +141,22 @@ def built_kernel(opened: GridGraph, group: BuiltGroup, emission: Emission, threa
     tiles = {lengths: GridTile(tile.bound.workload, tile.schedule) for lengths, tile in group.tiles.items()}
     make = whole_kernel if group.form.bounds else grid_kernel
     return make(group.form, tiles, emission.target, threads)
+
+
+def _rows(opened: GridGraph, bound: BoundWorkload) -> dict[int, OpenAxis]:
+    """The open axis of what one kernel of all places reads and makes of an image, by index."""
+    alone = of_one_image(opened)
+    return {
+        index: OpenAxis(next(iter(alone.axes[name])))
+        for index, name in bound.arguments
+        if alone.has(name) and not (name in alone.parts and not lies_in_rows(alone, name))
+    }
+
+
+def _each(opened: GridGraph, bound: BoundWorkload) -> list[int]:
+    """What of it each image has of its own, by index."""
+    number = size_of_images(opened)
+    return [index for index, name in bound.arguments if number is not None and number in opened.grid(name)]
 
 
 def _row(symbol: str, group: BuiltGroup) -> KernelRow:

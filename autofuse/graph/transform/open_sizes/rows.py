@@ -166,7 +166,8 @@ def picked_rows(opened: OpenGraph, operator: Operator) -> Picked | None:
 def reduces_rows(opened: OpenGraph, operator: Operator) -> bool:
     """Whether an operator reduces over all rows and over nothing else, as a mean over tokens does.
 
-    There may be more of them than the open size, as a mask has for the keys of a cache and of the new token.
+    There may be more of them than the open size, as a mask has for the keys of a cache and of the new token. A constant
+    of which they are the first part does not say how many they are.
     """
     if is_over_all(opened, operator):
         return True
@@ -176,11 +177,13 @@ def reduces_rows(opened: OpenGraph, operator: Operator) -> bool:
     rows, axes, shape = opened.place(read), case.integers(1, "axes"), case.shape(0)
     if rows is None or prod(shape[: rows.axis]) != 1 or not axes or any(map(opened.has, operator.inputs[1:])):
         return False
+    if read in opened.parts:
+        return False
     reduced = {axis % len(shape) for axis in axes}
     single = all(shape[axis] == 1 for axis in reduced - {rows.axis})
     dtype = opened.graph.tensors[read].dtype
-    summed = operator.op_type == "ReduceSum" and dtype in ("int32", "int64")
-    return rows.axis in reduced and single and (dtype == "float32" or summed)
+    whole = operator.op_type in ("ReduceMax", "ReduceMin", "ReduceSum") and dtype in ("int32", "int64")
+    return rows.axis in reduced and single and (dtype == "float32" or whole)
 
 
 def sums_rows(opened: OpenGraph, operator: Operator) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from math import isqrt, prod
 from typing import Any
 
+import numpy as np
 from tvm import tirx
 
 from autofuse.kernels.families.elementwise import is_long
@@ -50,6 +51,19 @@ REDUCE: Mapping[str, tuple[float, Callable[[Expr], Expr], Fold]] = {
 }
 
 
+INTEGRAL = frozenset({"ReduceMax", "ReduceMin", "ReduceSum"})
+"""Those that are known of integers, too."""
+
+
+def first_value(kind: str, dtype: str) -> float:
+    """What a reduction of such elements begins with: of the least and the largest integers there are, for extremes."""
+    first = REDUCE[kind][0]
+    if dtype.startswith("float") or np.isfinite(first):
+        return first
+    bounds = np.iinfo(dtype)
+    return bounds.min if first < 0 else bounds.max
+
+
 def reduced_axes(workload: Workload, operator: WorkloadOperator) -> tuple[int, ...]:
     """Non-negative axes that a reduction removes, ascending."""
     rank = len(workload.values[operator.inputs[0]].shape)
@@ -75,7 +89,9 @@ class ReductionEmitter:
         self.shape = scope.shape(self.x)
         self.axes = reduced_axes(scope.workload, nest.anchor)
         self.kept = tuple(axis for axis in range(len(self.shape)) if axis not in self.axes)
-        self.first, self.contribute, self.fold = REDUCE[nest.anchor.op_type]
+        _, self.contribute, self.fold = REDUCE[nest.anchor.op_type]
+        self.dtype = scope.workload.values[self.x].dtype
+        self.first = first_value(nest.anchor.op_type, self.dtype)
         self.beside = CHAINS * 2 if is_long(scope.workload) else CHAINS
 
     def emit(self) -> None:
@@ -129,13 +145,13 @@ class ReductionEmitter:
         """The folds of `width` lanes; neighbours of a block, which follow each other in memory, side by side."""
         emitter, side = self.emitter, self.beside
         if self._blocked() != width or count < side:
-            return fold_columns(self.scope, count, width, self.first, element, self.fold)
+            return fold_columns(self.scope, count, width, self.first, element, self.fold, self.dtype)
 
         def spread(k: Expr, lane: Expr) -> Expr:
             return element(emitter.simplify(k * side + lane // width), emitter.simplify(lane % width))
 
         done = count // side * side
-        total = fold_columns(self.scope, count // side, side * width, self.first, spread, self.fold)
+        total = fold_columns(self.scope, count // side, side * width, self.first, spread, self.fold, self.dtype)
         across(emitter, total, 1, side * width, self.fold, width)
         for k in range(done, count):
             with emitter.vector(width) as lane, self.scope.point():
@@ -155,7 +171,7 @@ class ReductionEmitter:
                 index_tuple = tuple(emitter.simplify(index[axis]) for axis in range(len(self.shape)))
                 return self.contribute(self.scope.read(self.x, index_tuple))
 
-            total = fold_row(self.scope, prod(extents), self.first, element, self.fold, self.beside)
+            total = fold_row(self.scope, prod(extents), self.first, element, self.fold, self.beside, self.dtype)
             index = position | dict.fromkeys(self.axes, 0)
             self.finish(tuple(index[axis] for axis in range(len(self.shape))), total)
 
@@ -181,18 +197,19 @@ of numbers of about one size rounds most of them the same way (the mean of 3,136
 
 
 def fold_columns(
-    scope: Scope, count: int, width: int, first: float, element: Callable[[Expr, Expr], Expr], fold: Fold
-) -> Any:
+    scope: Scope, count: int, width: int, first: float, element: Callable[[Expr, Expr], Expr], fold: Fold,
+    dtype: str = "float32",
+) -> Any:  # fmt: skip
     """`width` folds side by side, of element(0, lane) ... element(count - 1, lane) each; where they lie."""
     emitter = scope.emitter
     chains = max(1, min(CHAINS if width <= emitter.lanes else 1, count))
-    total, partial = emitter.scratch(width), emitter.scratch(chains * width)
+    total, partial = emitter.scratch(width, dtype), emitter.scratch(chains * width, dtype)
     steps = count // chains
     length = max(STRETCH, isqrt(steps))  # about as many stretches as each has steps
 
     def start(memory: Any, at: Expr) -> None:
         with emitter.vector(width) as lane:
-            emitter.put(memory, at + lane, const(first, "float32"))
+            emitter.put(memory, at + lane, const(first, dtype))
 
     def take(memory: Any, at: Expr, k: Expr) -> None:
         with emitter.vector(width) as lane, scope.point():
@@ -214,17 +231,20 @@ def fold_columns(
     return total
 
 
-def fold_row(scope: Scope, count: int, first: float, element: Callable[[Expr], Expr], fold: Fold, beside: int) -> Expr:
+def fold_row(
+    scope: Scope, count: int, first: float, element: Callable[[Expr], Expr], fold: Fold, beside: int,
+    dtype: str = "float32",
+) -> Expr:  # fmt: skip
     """The fold of element(0) ... element(count - 1): in lanes of vectors `beside` each other, then across them."""
     emitter, lanes = scope.emitter, scope.emitter.lanes
-    total = emitter.scratch(1)
-    emitter.put(total, 0, const(first, "float32"))
+    total = emitter.scratch(1, dtype)
+    emitter.put(total, 0, const(first, dtype))
     for begin, steps, width in spans(count, beside * lanes, lanes):
 
         def taken(k: Expr, lane: Expr, width: int = width, begin: int = begin) -> Expr:
             return element(emitter.simplify(begin + k * width + lane))
 
-        partial = fold_columns(scope, steps, width, first, taken, fold)
+        partial = fold_columns(scope, steps, width, first, taken, fold, dtype)
         across(emitter, partial, 1, width, fold)
         emitter.put(total, 0, fold(total[0], partial[0]))
     for k in range(count - count % lanes, count):

@@ -33,12 +33,13 @@ class AttentionForm:
     """What a kernel of attention is given. `rows`: its inputs and outputs, by index, whose open axis has an extent that
     is read when the kernel runs. `repeated`: those of which each sequence has its own. `wide`: those that lie in memory
     as they do at the largest size. `tails`: inputs with as many places along that axis as there are keys at most, of
-    which the last ones are meant."""
+    which the last ones are meant. `in_front`: see `open_function`."""
 
     rows: Mapping[int, OpenAxis]
     repeated: Collection[int] = ()
     wide: Collection[int] = ()
     tails: Mapping[int, int] | None = None
+    in_front: bool = False
 
 
 def attention_kernel(
@@ -67,7 +68,7 @@ def attention_kernel(
         emits(scope, attention, *counts).emit(given, arrays, threads)
 
     apart = {index: prod(workload.values[index].shape) for index in form.wide}
-    return open_function(workload, form.rows, emit, repeated=form.repeated, apart=apart)
+    return open_function(workload, form.rows, emit, repeated=form.repeated, apart=apart, in_front=form.in_front)
 
 
 def _counted(given: Arguments, where: OpenAxis | None, fixed: int) -> Expr:

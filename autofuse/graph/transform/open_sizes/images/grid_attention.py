@@ -8,11 +8,12 @@ channels, as images do.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
 
 from autofuse.graph.model import Graph, Operator
 from autofuse.graph.transform.open_sizes.attention import Attention, attention_around
-from autofuse.graph.transform.open_sizes.images.grid_graph import Extent, GridGraph
+from autofuse.graph.transform.open_sizes.images.grid_graph import Extent, GridGraph, Point
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis, OpenGraph, row_axis
 
 
@@ -55,6 +56,40 @@ def _shared(graph: Graph, attention: Attention) -> set[str]:
     made = {name for operator in own for name in graph.by_name[operator].outputs if name != attention.result}
     others = {name for name in made if any(reader.name not in own for reader in graph.consumers.get(name, ()))}
     return others | (made & set(graph.returned))
+
+
+def size_of_images(opened: GridGraph) -> int | None:
+    """The number of the open size that says how many images, or signals, there are: in front of all else in each tensor
+    that has it, but for inputs and outputs. None where there is none, or no other size."""
+    outside = {*opened.graph.inputs, *opened.graph.outputs}
+    for number in range(len(opened.sizes)) if len(opened.sizes) > 1 else ():
+        placed = [
+            (axis, extent.per, extent.more, extent.times)
+            for name, axes in opened.axes.items()
+            if name not in outside
+            for axis, extent in axes.items()
+            if any(part.size == number for part in extent.parts)
+        ]
+        if placed and set(placed) == {(0, 1, 0, None)}:
+            return number
+    return None
+
+
+def of_one_image(opened: GridGraph) -> GridGraph:
+    """The open graph where there is one image, whose number is open no longer; as it is where none is."""
+    number = size_of_images(opened)
+    if number is None:
+        return opened
+
+    def others(known: Mapping[str, Mapping[int, Extent]]) -> dict[str, dict[int, Extent]]:
+        kept = {name: {at: one for at, one in own.items() if one.size != number} for name, own in known.items()}
+        return {name: own for name, own in kept.items() if own}
+
+    point: Point = (*opened.point[:number], 1, *opened.point[number + 1 :])
+    one = replace(opened.sizes[number], low=1, high=1)
+    sizes = (*opened.sizes[:number], one, *opened.sizes[number + 1 :])
+    axes, targets = others(opened.axes), others(opened.targets)
+    return replace(opened, graph=opened.at(point), sizes=sizes, point=point, axes=axes, targets=targets)
 
 
 def rows_along(opened: GridGraph, extent: Extent) -> OpenGraph:

@@ -168,7 +168,7 @@ class GridGraph:
 
     def along(self, size: int) -> OpenGraph:
         """The graph as if size number `size` alone were open: what keeps its places apart is known of rows."""
-        known: dict[Extent, int] = {}
+        known = {Extent(size, 1): 1}
         axes = {
             name: OpenAxis(axis, known.setdefault(extent, len(known) + 1))
             for name, own in self.axes.items()

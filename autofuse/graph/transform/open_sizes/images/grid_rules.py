@@ -17,7 +17,13 @@ from autofuse.graph.own.byte_lookup import is_byte_lookup
 from autofuse.graph.own.joined_places import joins_places
 from autofuse.graph.own.recurrence import is_recurrence
 from autofuse.graph.transform.open_sizes.attention import ELEMENTWISE, VIEWS, Attention
-from autofuse.graph.transform.open_sizes.images.grid_attention import attending, grid_attentions, rows_along
+from autofuse.graph.transform.open_sizes.images.grid_attention import (
+    attending,
+    grid_attentions,
+    of_one_image,
+    rows_along,
+    size_of_images,
+)
 from autofuse.graph.transform.open_sizes.images.grid_graph import GridGraph
 from autofuse.graph.transform.open_sizes.images.grid_windows import Look, look_of
 from autofuse.graph.transform.open_sizes.images.resizing import resizing_of
@@ -46,9 +52,14 @@ class GridOperators:
         return {one.name: look_of(self.opened, one) for one in self.opened.graph.operators if self.opened.touches(one)}
 
     @cached_property
+    def alone(self) -> GridGraph:
+        """The graph of one image."""
+        return of_one_image(self.opened)
+
+    @cached_property
     def attending(self) -> dict[str, Attention]:
         """The attention of each operator that belongs to one over places. InputError where a softmax is of none."""
-        return attending(self.opened, grid_attentions(self.opened))
+        return attending(self.alone, grid_attentions(self.alone))
 
     @cached_property
     def _still(self) -> dict[str, str]:
@@ -59,7 +70,11 @@ class GridOperators:
     def check(self) -> None:
         """InputError that names the first operator that no kernel of ours computes at any size."""
         for operator in self.opened.graph.operators:
-            if not self.opened.touches(operator) or operator.name in self.attending:
+            if not self.opened.touches(operator):
+                continue
+            if operator.name in self.attending:
+                if not self._keeps_images(operator):
+                    raise self.opened.refused(operator, "it mixes images, or nothing is known of how it treats them")
                 continue
             if self.reduces(operator) or self.resizes(operator) or self.recurs(operator) or self.joins(operator):
                 continue
@@ -86,8 +101,24 @@ class GridOperators:
         if not is_recurrence(operator):
             return False
         named = (*operator.inputs, *operator.outputs)
-        own = {extent for name in named for extent in self.opened.axes.get(name, {}).values()}
-        return len(own) == 1 and recurs(rows_along(self.opened, *own), operator)
+        own = {extent for name in named for extent in self.alone.axes.get(name, {}).values()}
+        return len(own) == 1 and recurs(rows_along(self.alone, *own), operator) and self._keeps_images(operator)
+
+    def _keeps_images(self, operator: Operator) -> bool:
+        """Whether an operator keeps images apart, where their number is open, each of what has one for each image."""
+        number = size_of_images(self.opened)
+        named = [name for name in (*operator.inputs, *operator.outputs) if number in self.opened.grid(name)]
+        if number is None or not named:
+            return True
+        single = all(self.alone.graph.tensors[name].shape[0] == 1 for name in named if name not in self._inside)
+        return single and bool(keeps_rows(self.opened.along(number), operator))
+
+    @cached_property
+    def _inside(self) -> frozenset[str]:
+        """What operators of attentions make for others of the same."""
+        graph = self.opened.graph
+        made = {name: one for one in self.attending for name in graph.by_name[one].outputs}
+        return frozenset(name for name, one in made.items() if name != self.attending[one].result)
 
     def is_still(self, operator: Operator) -> bool:
         """Whether each result of an operator depends on what stands at its place only."""

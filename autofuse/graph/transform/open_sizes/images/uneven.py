@@ -7,7 +7,7 @@ ranges, and at sizes in a row. Elsewhere (`grid_graph`) extents follow from two 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -50,7 +50,9 @@ Seen = tuple[int, ...]
 def samples_of(sizes: Sequence[OpenSize], graph: Graph) -> tuple[Point, ...]:
     """The points at which a graph is read whose strides do not divide its sizes; none where it has no strides.
 
-    First one near the middle, then one for each size that is as many places further as all strides make one of.
+    First one near the middle, then one for each size that is as many places further as all strides make one of. Some
+    are in a row, and the last ones at the largest sizes: where a size is smallest, an axis may have one place, and the
+    graph is another.
     """
     parts: dict[str, int] = {}
     for operator in graph.operators:
@@ -65,19 +67,25 @@ def samples_of(sizes: Sequence[OpenSize], graph: Graph) -> tuple[Point, ...]:
     further = (lcm(period, size.step) for size in sizes)
     twins = [(*base[:n], base[n] + more, *base[n + 1 :]) for n, more in enumerate(further)]
     row = [tuple(value + step * size.step for value, size in zip(base, sizes, strict=True)) for step in range(IN_A_ROW)]
-    ends = product(*((size.low, size.high) for size in sizes))
+    ends = product(*((value, size.high) for value, size in zip(base, sizes, strict=True)))
     return tuple(dict.fromkeys((base, *twins, *row, *ends)))
 
 
-def uneven_graph(sizes: tuple[OpenSize, ...], graphs: Mapping[Point, Graph], largest: Graph | None = None) -> GridGraph:
-    """The open graph behind the static graphs at the points of `samples_of`.
+def uneven_graph(
+    sizes: tuple[OpenSize, ...],
+    graphs: Mapping[Point, Graph],
+    largest: Graph | None = None,
+    grown: Collection[str] = (),
+) -> GridGraph:
+    """The open graph behind the static graphs at the points of `samples_of`. `grown`: inputs that are constants which
+    grow with a size.
 
     InputError that names what depends on a size in another way than `GridGraph` has it.
     """
     samples = tuple(graphs)
     first, symbol = graphs[samples[0]], " and ".join(size.name for size in sizes)
     named = {point: with_names_of(symbol, first, graph) for point, graph in graphs.items()}
-    read = _Read(sizes, samples, named)
+    read = _Read(sizes, samples, named, grown)
     axes = read.axes()
     parts = grown_constants(symbol, first, [*named.values()], axes, largest)
     targets = read.targets(axes)
@@ -91,6 +99,7 @@ class _Read:
     sizes: tuple[OpenSize, ...]
     samples: tuple[Point, ...]
     graphs: Mapping[Point, Graph]
+    grown: Collection[str] = ()
     known: dict[Seen, set[Extent]] = field(default_factory=dict)
     """The extents that were found, by what they are at each point."""
 
@@ -108,7 +117,8 @@ class _Read:
         graph, found = self.graph, dict[str, dict[int, Extent]]()
         joined = joined_places(graph)
         made = [name for operator in graph.operators for name in operator.outputs if name]
-        for name in dict.fromkeys((*graph.inputs, *made, *graph.constants)):
+        given = [name for name in graph.inputs if name not in self.grown]
+        for name in dict.fromkeys((*given, *made, *graph.constants, *self.grown)):
             ranks = {len(one.tensors[name].shape) for one in self.graphs.values()}
             if len(ranks) > 1:
                 raise self.refused(name, f"the number of axes of {name!r} depends on it")
@@ -149,7 +159,9 @@ class _Read:
         operator, slope = self.graph.producers.get(name), self.slope(seen, number)
         if slope.denominator == 1 and slope > 0:
             yield Extent(number, slope.numerator, 1, seen[0] - slope.numerator * self.samples[0][number])
+        known = self.known.get(seen, set())
         if operator is None:
+            yield from known if len(known) == 1 else ()  # of a constant, say
             return
         if operator.op_type in SLIDING and not operator.domain:
             before = found.get(operator.inputs[0], {}).get(axis)
@@ -162,7 +174,6 @@ class _Read:
             if times.denominator == 1 and times > 0:
                 more = seen[0] - before.at(self.samples[0]) * times.numerator + before.more * times.numerator
                 yield replace(before, factor=before.factor * times.numerator, more=more)
-        known = self.known.get(seen, set())
         if len(known) == 1:
             yield from known
 
