@@ -66,12 +66,17 @@ def operator_cost(graph: Graph, operator: Operator) -> Cost:
     return Cost(flops(graph, operator), read, written)
 
 
-def group_cost(graph: Graph, operators: Sequence[str]) -> Cost:
-    """Cost of operators run as one kernel: their FLOPs, the bytes of the tensors at the boundary."""
+def group_cost(graph: Graph, operators: Sequence[str], *, weights: bool = True) -> Cost:
+    """Cost of operators run as one kernel: their FLOPs, the bytes of the tensors at the boundary.
+
+    `weights`: whether constants are read, too.
+    """
     reads, writes = graph.boundary(operators)
     nodes = [graph.by_name[name] for name in operators]
     read = 0
     for name in reads:
+        if not weights and name in graph.constants:
+            continue
         users = [node for node in nodes if name in node.inputs]
         picked = sum(written_bytes(graph, node) for node in users if _picks(node, name))
         whole = graph.tensors[name].size_bytes

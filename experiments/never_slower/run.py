@@ -27,6 +27,9 @@ from autofuse.errors import AutofuseError
 from autofuse.graph.loading.load import load
 from autofuse.measure.networks.bench import Contender, ContenderResult
 from autofuse.measure.timing.race import DECIDING, ratio_of
+from autofuse.views.frames.analysis import open_analysis
+from autofuse.views.frames.groups import last_choice
+from autofuse.views.report.tables import Left, left_of
 from experiments.catalogue import WRITTEN
 from experiments.index import ROOT
 from experiments.model_files import asked_for
@@ -40,7 +43,7 @@ from experiments.tables import head, line, ratio
 
 FIXED = ("default", "none", "always", "tvm-partition")
 """The rules, ours first."""
-CHOSEN = "chosen"
+CHOSEN, DRAWN = "chosen", "drawn"
 ALLOWED = 1.02
 """What was chosen may take so many times the time of the best rule."""
 NETWORKS = ("small_residual", "small_windowed", "small_shuffled", "small_transformer")
@@ -57,7 +60,8 @@ class Row:
     `seed`: of the search. `neighbour`: cores that the neighbour took at most. `chosen`: name of the plan that the
     tuning chose. `best`: the fastest rule; `ratio`: the chosen one's time over its, in the same rounds, with its
     interval [`lo`, `hi`]; `trusted`: whether that interval says more than noise does. `same`: what was chosen is what
-    that rule compiles.
+    that rule compiles. `kernels` and what follows: what is left to save in what was chosen, see
+    `autofuse.views.report.tables.Left` (none of drawn models).
     """
 
     model: str
@@ -78,6 +82,12 @@ class Row:
     trusted: bool = False
     same: bool = False
     problem: str = ""
+    kernels: int = 0
+    kernels_us: Time = None
+    calls_us: Time = None
+    handed_mb: float | None = None
+    handed_us: Time = None
+    arithmetic_us: Time = None
 
     @property
     def slower(self) -> bool:
@@ -165,15 +175,41 @@ def tried(model: Path, folder: Path, options: argparse.Namespace, seed: int, rul
         return row(model.stem, seed, options.cores, outcome, results, same)
 
     first = raced()
-    if not first.slower:
-        return first
-    return sorted((first, raced(), raced()), key=lambda one: one.ratio or 1.0)[1]
+    told = sorted((first, raced(), raced()), key=lambda one: one.ratio or 1.0)[1] if first.slower else first
+    if model.stem.startswith(DRAWN):
+        return told
+    with open_analysis(database) as analysis:
+        return with_left(told, left_of(last_choice(analysis.groups)))
+
+
+def with_left(row: Row, left: Left | None) -> Row:
+    """A row with what is left to save in the plan that was chosen; as it is where that is not known."""
+    if left is None:
+        return row
+    return replace(
+        row, kernels=left.kernels, kernels_us=left.us, calls_us=left.calls_us, handed_mb=left.handed_bytes / 1e6,
+        handed_us=left.handed_us, arithmetic_us=left.arithmetic_us,
+    )  # fmt: skip
 
 
 def published(rows: Sequence[Row]) -> str:
-    """The tables of the page, first of the tunings that had no neighbour."""
+    """The tables of the page, first of the tunings that had no neighbour; last, what is left to save."""
     parts = [_table([one for one in rows if not one.neighbour]), _table([one for one in rows if one.neighbour])]
-    return "\n".join(part for part in parts if part)
+    return "\n".join(part for part in [*parts, _left(rows)] if part)
+
+
+def _left(rows: Sequence[Row]) -> str:
+    """What is left to save in what was chosen, as parts of the sum of its kernels."""
+    known = [one for one in rows if one.kernels_us]
+    if not known:
+        return ""
+    lines = head(("model, seed", "kernels, their sum, us", "calls", "MB beside weights", "from memory", "arithmetic"))
+    for one in known:
+        parts = [f"{100 * (us or 0.0) / (one.kernels_us or 1.0):.1f}%" for us in (one.calls_us, one.handed_us)]
+        arithmetic = f"{100 * (one.arithmetic_us or 0.0) / (one.kernels_us or 1.0):.0f}%"
+        cells = [f"{one.model}, {one.seed}", f"{one.kernels}, {one.kernels_us:.0f}", parts[0], f"{one.handed_mb:.1f}"]
+        lines.append(line([*cells, parts[1], arithmetic]))
+    return "\n".join(lines) + "\n"
 
 
 def _table(rows: Sequence[Row]) -> str:
@@ -230,7 +266,7 @@ TABLES = (Table("never_slower", Row, ("model", "seed", "neighbour"), published),
 
 def models(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Iterator[Path]:
     """The models that were asked for; those that are drawn, and the four cases, are written first."""
-    made = {f"drawn{seed}": seed for seed in range(*options.drawn)}
+    made = {f"{DRAWN}{seed}": seed for seed in range(*options.drawn)}
     names = options.models or (NETWORKS if options.cores else [*CASES, *made])
     for name in names:
         path = options.out / f"{name}.onnx"

@@ -119,6 +119,14 @@ def test_the_end_of_tune_status_report_page_frames_and_a_job_agree(tuned: tuple[
         assert one["speedup"] == pytest.approx(result.plans[one["name"]].speedup, rel=1e-6)
 
 
+def test_how_a_plan_was_chosen_is_said_where_no_kernel_was_decided_on(
+    tuned: tuple[TuneResult, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autofuse.views.report.render.trusted_decisions", lambda *_: None)
+    with open_analysis(tuned[1]) as af:
+        assert "\n- The chosen plan is faster than plan untuned.\n" in render_markdown(af)
+
+
 def test_the_sum_of_the_kernels_is_one_number_too(tuned: tuple[TuneResult, Path], convolution: Path) -> None:
     result, path = tuned
     composed_us = result.plans[result.chosen].composed_us

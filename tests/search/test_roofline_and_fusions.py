@@ -6,15 +6,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from autofuse.database.database import open_database
 from autofuse.environment.environment import environment_of
 from autofuse.environment.rates import machine_rates
+from autofuse.fusion.evidence import LAUNCH_US
 from autofuse.search.progress import TuneResult
 from autofuse.views.frames.analysis import open_analysis
+from autofuse.views.frames.groups import last_choice
 from autofuse.views.report.page import page_data
 from autofuse.views.report.render import render_markdown
+from autofuse.views.report.tables import left_of
 
 Tune = Callable[..., TuneResult]
 
@@ -35,6 +39,30 @@ def test_groups_have_their_roofline_and_shares_of_what_was_probed(run: Tune, two
     assert [cell.strip() for cell in line.split("|")][11:13] == shares and "| of peak | of bandwidth |" in text
     rows = {row["label"]: row for row in page["tables"]["groups"]}  # type: ignore[index]
     assert rows[products["label"]]["peak_share"] == products["peak_share"]
+
+
+def test_what_more_fusing_or_faster_code_could_save_is_told(run: Tune, two_layers: Path, tmp_path: Path) -> None:
+    run(two_layers)
+    with open_analysis(tmp_path / "profile.db") as af:
+        groups, page, text = last_choice(af.groups), page_data(af, af.run()), render_markdown(af)
+    left = left_of(groups)
+    assert left is not None and left.kernels == len(groups) and left.calls_us == LAUNCH_US * len(groups)
+    assert left.us == pytest.approx(groups["median_us"].sum() + left.calls_us)
+    weights = groups["bytes"] - groups["handed_bytes"]
+    assert weights.sum() >= 4 * 16 * 24  # those of the first layer at least
+    assert left.handed_us == pytest.approx(groups["handed_bytes"].sum() / 10.0 / 1e3)  # 10 GB/s were probed
+    assert left.arithmetic_us == pytest.approx(groups["flops"].sum() / 50.0 / 1e3)  # 50 GFLOP/s
+    assert left.text in text and page["left"] == left.text
+
+
+def test_no_kernel_computes_longer_than_it_takes() -> None:
+    columns = {"median_us": [10.0, 20.0], "bytes": [100.0, 0.0], "handed_bytes": [50.0, 0.0]}
+    groups = pd.DataFrame({**columns, "peak_share": [1.5, 0.5], "bandwidth_share": [0.2, 0.0]})
+    left = left_of(groups)
+    assert left is not None and (left.arithmetic_us, left.handed_us) == (20.0, 1.0)
+    view = {"median_us": float("nan"), "bytes": 8.0, "handed_bytes": 0.0, "peak_share": float("nan")}
+    assert left_of(pd.concat([groups, pd.DataFrame([view])])) == left  # no kernel: nothing is called
+    assert left_of(groups.assign(peak_share=[1.5, float("nan")])) is None and left_of(groups.iloc[:0]) is None
 
 
 def test_a_fused_edge_says_its_kernel_and_what_fusing_saves(run: Tune, two_layers: Path, tmp_path: Path) -> None:

@@ -61,6 +61,18 @@ def test_where_kernels_of_no_fusion_have_no_times_whole_networks_say_what_the_ru
     assert found.remainder_us == pytest.approx(0.0, abs=1e-6 * found.start_us), "the rule's plan was chosen"
 
 
+def test_where_the_untuned_plan_is_chosen_the_rule_is_worth_all_that_it_takes_off(
+    run: Any, device: Any, two_layers: Path
+) -> None:
+    device.whole = lambda name, us: {"none": 150.0, "untuned": 90.0}.get(name, 100.0)
+    result = run(two_layers, trials=6)
+    found = found_by(result)
+    assert (result.chosen, found.start_sum_us) == ("untuned", None)
+    assert [step.kind for step in found.steps] == [RULE], "better schedules are not in what was chosen"
+    assert found.steps[0].us == pytest.approx(found.start_us - found.end_us)
+    assert found.remainder_us == pytest.approx(0.0, abs=1e-6 * found.start_us)
+
+
 def test_each_step_is_worth_what_the_device_takes_off(run: Any, device: Any, two_layers: Path) -> None:
     device.cost = lambda workload, _schedule: 10.0 + 5.0 * len(workload.operators)
     found = found_by(run(two_layers))

@@ -42,7 +42,7 @@ def as_graph(workload: Workload) -> Graph:
     )
 
 
-def workload_cost(workload: Workload) -> Cost:
-    """What a workload costs by the definition of its operators."""
+def workload_cost(workload: Workload, *, weights: bool = True) -> Cost:
+    """What a workload costs by the definition of its operators; `weights`: with the reading of its constants."""
     graph = as_graph(workload)
-    return group_cost(graph, [operator.name for operator in graph.operators])
+    return group_cost(graph, [operator.name for operator in graph.operators], weights=weights)

@@ -125,16 +125,16 @@ def waterfall(standing: Standing, chosen: FusionPlan, name: str, times: Mapping[
     if none is not None and none_us is not None:
         rule = _to_the_rule(evidence, none, default)
     else:
-        rule = [_rule_as_a_whole(start_us, times.get(DEFAULT), default_us, first_us)]
+        schedules_us = 0.0 if name == UNTUNED else first_us - default_us
+        rule = [_rule_as_a_whole(start_us, times.get(UNTUNED if name == UNTUNED else DEFAULT), schedules_us, first_us)]
     steps = (*rule, *own)
     remainder_us = start_us - time.median_us - sum(one.us for one in steps)
     return Waterfall(NO_FUSION, start_us, steps, remainder_us, name, time.median_us, True, none_us, end_us)
 
 
-def _rule_as_a_whole(start_us: float, default: PlanTime | None, default_us: float, first_us: float) -> WaterfallStep:
+def _rule_as_a_whole(start_us: float, default: PlanTime | None, schedules_us: float, first_us: float) -> WaterfallStep:
     """What the fixed rule fuses, where the kernels of no fusion have no times of their own: by whole networks, less
-    what schedules gave."""
-    schedules_us = first_us - default_us
+    what schedules gave to the `default` plan."""
     if default is not None and default.median_us is not None and default.speedup is not None:
         whole_us = start_us - start_us / default.speedup
         return WaterfallStep(RULE, "what the fixed rule fuses, by times of whole networks", 1, whole_us - schedules_us)

@@ -174,6 +174,7 @@ _FRAMES: dict[str, dict[str, str]] = {
         "schedules": "how many schedules of the workload are known there",
         "flops": "floating-point operations of a call, by the operators' definitions",
         "bytes": "bytes of a call: inputs, weights and outputs of the group, each once",
+        "handed_bytes": "the same without weights; 0 of a view, which is no kernel",
         "gflops": "flops over median_us, billions a second",
         "gbs": "bytes over median_us, billions a second",
         "peak_share": "gflops over the peak probed for the run; above 1 where an algorithm (Winograd) does fewer",

@@ -29,6 +29,7 @@ from autofuse.views.report.tables import (
     composed_us,
     distinct_groups,
     edge_counts,
+    left_of,
     paying_fusions,
     provenance_facts,
 )
@@ -130,6 +131,7 @@ def page_data(analysis: Analysis, info: RunInfo, transfer: Json | None = None) -
             "predicted": series.composed_and_measured(frames["plan_measurements"], _composed(frames, groups)),
             "transfer": _transfer(analysis) if transfer is None else transfer,
         },
+        "left": left.text if (left := left_of(groups)) is not None else "",
         "tables": {
             "groups": _group_rows(groups),
             "edges": _edge_rows(frames["edges"], frames["choices"]),

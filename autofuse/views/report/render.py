@@ -34,6 +34,7 @@ from autofuse.views.report.tables import (
     composed_us,
     distinct_groups,
     edge_counts,
+    left_of,
     paying_fusions,
     provenance_facts,
 )
@@ -238,6 +239,8 @@ def _trust(frames: dict[str, pd.DataFrame]) -> str:
     if share is not None:
         on = "" if chosen is not None else " about kernels"
         lines.append(f"- {100 * share:.0f} % of the time that was decided on rests on trusted decisions{on}{said}.")
+    elif choice:
+        lines.append(f"- The chosen plan is {choice}.")
     if chosen is None:
         lines.append(f"- {UNCONFIRMED[0].upper()}{UNCONFIRMED[1:]}.")
     else:
@@ -289,7 +292,9 @@ def _groups(frames: dict[str, pd.DataFrame]) -> str:
         "group", "kernels", "share", "time each", "over first schedule", "schedules", "trusted", "MFLOP", "MB",
         "GFLOP/s", "of peak", "of bandwidth", "best schedule",
     ]  # fmt: skip
-    return markdown.table(head, (_group_cells(row) for _, row in distinct_groups(groups).iterrows()))
+    left = left_of(groups)
+    told = f"{left.text}\n\n" if left is not None else ""
+    return told + markdown.table(head, (_group_cells(row) for _, row in distinct_groups(groups).iterrows()))
 
 
 def _group_cells(row: pd.Series) -> list[object]:

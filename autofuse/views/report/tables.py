@@ -1,9 +1,11 @@
-"""The tables that the page and the text of a run have in common: groups, edges, the fusions that pay, provenance."""
+"""The tables that the page and the text of a run have in common: groups and what is left to save in them, edges, the
+fusions that pay, provenance."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,7 @@ from autofuse.values.arguments import format_duration
 from autofuse.values.reasons import REASON_CODES
 from autofuse.views.frames.groups import GAIN
 from autofuse.views.frames.roofline import ROOFLINE
+from autofuse.views.report import markdown
 
 if TYPE_CHECKING:
     from autofuse.database.job_records import JobInfo
@@ -38,6 +41,54 @@ def distinct_groups(groups: pd.DataFrame) -> pd.DataFrame:
     )
     found: pd.DataFrame = merged.sort_values("share", ascending=False, kind="stable")
     return found
+
+
+@dataclass(frozen=True)
+class Left:
+    """What is left to save in a chosen plan. Times in microseconds, of all its kernels together.
+
+    `us`: they take, with their calls. `calls_us`: the calls alone. `handed_bytes`: of all that the `kernels` read and
+    write but weights; `handed_us`: these at the probed bandwidth of memory. `arithmetic_us`: their operations at the
+    probed peak, of each kernel at most the time that it takes (Winograd's algorithm does fewer).
+    """
+
+    kernels: int
+    us: float
+    calls_us: float
+    handed_bytes: float
+    handed_us: float
+    arithmetic_us: float
+
+    @property
+    def text(self) -> str:
+        """The same in sentences."""
+        one = self.kernels == 1
+        return (
+            f"{self.kernels} kernel{' is' if one else 's are'} left. Calling {'it' if one else 'them'} takes "
+            f"{self._part(self.calls_us)}; what {'it reads and writes' if one else 'they read and write'} beside "
+            f"weights, {self.handed_bytes / 1e6:,.3g} MB, {self._part(self.handed_us)} where all of it comes from "
+            f"memory: bytes and calls leave no more to further fusing. {'Its' if one else 'Their'} arithmetic takes "
+            f"{self._part(self.arithmetic_us)} at the probed peak."
+        )
+
+    def _part(self, us: float) -> str:
+        return f"{markdown.micros(us)} ({100 * us / self.us:.1f} %)"
+
+
+def left_of(groups: pd.DataFrame) -> Left | None:
+    """What is left in the `groups` of a choice, but for views; None where a kernel has no time or cost, or nothing was
+    probed."""
+    kernels = groups[groups["median_us"].notna() | (groups["handed_bytes"] != 0)]
+    known = kernels[["median_us", "bytes", "handed_bytes", "peak_share", "bandwidth_share"]]
+    if known.empty or known.isna().to_numpy().any():
+        return None
+    us = known["median_us"]
+    at_bandwidth = us * known["bandwidth_share"] * (known["handed_bytes"] / known["bytes"].where(known["bytes"] > 0, 1))
+    calls_us = LAUNCH_US * len(known)
+    return Left(
+        len(known), float(us.sum()) + calls_us, calls_us, float(known["handed_bytes"].sum()),
+        float(at_bandwidth.sum()), float((us * known["peak_share"].clip(upper=1.0)).sum()),
+    )  # fmt: skip
 
 
 def chosen_edges(edges: pd.DataFrame, choices: pd.DataFrame) -> pd.DataFrame:

@@ -215,6 +215,7 @@ const FIRST = 20;
 function tables() {
   const { groups, edges, provenance } = data.tables;
   let place = section("groups", "Groups", "Each kernel of the chosen plan; equal ones stand together. Over first: the chosen schedule against the first one measured; tried: schedules known.");
+  if (data.left) place.append(make("p", {}, data.left));
   table(place, [["label", "group"], ["uses", "kernels", count], ["share", "share", (v) => percent(v, 1)], ["us", "time each", micros], ["trusted", "trusted", (v) => (none(v) ? "" : v ? "yes" : "no")], ["gain", "over first", times], ["schedules", "tried", count], ["flops", "MFLOP", mega], ["bytes", "MB", mega], ["gflops", "GFLOP/s", (v) => (none(v) ? "–" : v.toFixed(1))], ["peak_share", "of peak", (v) => percent(v)], ["bandwidth_share", "of bandwidth", (v) => percent(v)], ["schedule", "schedule"]], groups);
   place = section("edges", "Edges", "Why operators share a kernel, or do not.");
   if (edges.length) table(place, [["fused", "edge"], ["reason", "reason"], ["meaning", "meaning"], ["edges", "edges", count], ["gain_us", "gain", micros]], edges);
