@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from autofuse import api
-from autofuse.kernels.open_sizes.images.row_parts import row_split
+from autofuse.kernels.open_sizes.images.row_parts import RowCover, row_cover, row_split
 from tests.compiler.open_sizes.images import built_images, check_images
 from tests.compiler.open_sizes.models import weight, write
 
@@ -156,3 +156,36 @@ def test_a_row_of_any_length_is_parted(pixels: int, least: int) -> None:
         taken = [length for length, count in zip(split.lengths, counts, strict=True) if count]
         assert results <= sum(a * b for a, b in zip(split.lengths, counts, strict=True)) < results + pixels
         assert max(taken) <= results
+
+
+COVERS = [
+    (14, 2, (1, 1), range(2, 300), 3, 2), (14, 2, (2, 2), range(16, 160), 7, 2), (4, 8, (1, 0), range(1, 90), 3, 1),
+    (14, 2, (1, 0), range(8, 161, 4), 3, 1), (6, 4, (9, 12), range(21, 200), 3, 4), (1, 1, (1, 1), range(2, 9), 3, 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("pixels", "vectors", "ends", "lengths", "taps", "rests"), COVERS)
+def test_a_row_with_ends_is_covered_and_no_tile_sees_both(
+    pixels: int, vectors: int, ends: tuple[int, int], lengths: range, taps: int, rests: int
+) -> None:
+    cover, (first, last) = row_cover(pixels, vectors, ends, lengths, taps, rests), ends
+    heads_of, tails_of = len(cover.firsts), len(cover.firsts) + len(cover.between)
+    for results in lengths:
+        widths = (*cover.firsts, *cover.between, *cover.lasts)
+        taken = [width for width, count in zip(widths, cover.counts(results), strict=True) for _ in range(count)]
+        heads, tails = sum(cover.counts(results)[:heads_of]), sum(cover.counts(results)[tails_of:])
+        begin, inside, end = taken[:heads], taken[heads : len(taken) - tails], taken[len(taken) - tails :]
+        assert (len(begin), len(end)) == (int(first > 0), int(last > 0))
+        assert sum((*begin, *inside, *end)) >= results
+        assert all(first <= width <= results - last for width in begin)
+        assert all(last <= width <= results - first for width in end)
+        assert all(width <= results - first - last for width in inside)
+
+
+def test_rows_of_a_few_results_are_not_computed_one_by_one() -> None:
+    """Sums of one result wait for each other: a row of ten is a tile, or two where both borders are seen."""
+    one = row_cover(14, 2, (1, 0), range(2, 21), 3, 1)
+    assert max(one.cost(results) / results for results in range(5, 20)) < 1.3
+    both = row_cover(14, 2, (1, 1), range(2, 64), 3, 2)
+    assert max(both.cost(results) / results for results in range(10, 64)) < 1.3
+    assert RowCover((1, 1), (14, 1), (14, 1), (14, 1), 4).cost(10) / 10 > 2

@@ -25,7 +25,7 @@ from autofuse.kernels.families.contraction.panels import (
 )
 from autofuse.kernels.families.contraction.parallel_grid import ParallelGrid
 from autofuse.kernels.families.elementwise import ends_in_chain
-from autofuse.kernels.nest.evaluate import Scope
+from autofuse.kernels.nest.evaluate import Scope, Store
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.nest.tiles import Run, Window, divisor_near, kernel_tap, positions, row_taps, runs, tap_loops
 from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index, const
@@ -88,6 +88,7 @@ class ContractionEmitter:
         self.panel_lanes = self.vectors * self.lanes
         self.all_rows = divisor_near(prod(form.rows), int(knobs["rows_per_task"])) == prod(form.rows)
         self.copy: Any = None
+        self.store: Store | None = None
         self.blocked = any(scope.arrays[value].block for value in nest.stores if value in scope.arrays)
         self.chained = ends_in_chain(nest) and self.together == self.lanes
 
@@ -282,7 +283,7 @@ class ContractionEmitter:
         if form.bias >= 0:
             bias = self.scope.read(form.bias, form.bias_index(index))
             value = value + (bias if form.beta == 1.0 else bias * const(form.beta, "float32"))
-        self.scope.finish(self.nest, index, value)
+        self.scope.finish(self.nest, index, value, self.store)
 
     def reduce(self, task: TileTask, run: Run, start: Expr) -> None:
         """Sums over channel blocks, taps, and the channels of a block."""

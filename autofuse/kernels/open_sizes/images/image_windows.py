@@ -1,11 +1,12 @@
 """Windows over each channel of an image whose sizes are known when the kernel runs: depthwise convolutions, poolings.
 
-Some rows of results of a vector of channels are a task, as in a kernel of one size; each row is parted as that of
-another convolution is (see `RowParts`).
+Some rows of results of a vector of channels are a task, as in a kernel of one size; they are parted as those of
+another convolution are (see `RowParts`), several short ones together, so that each tile is found once for all of them.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import tvm.script.ir_builder.tirx as builder
@@ -15,12 +16,20 @@ from autofuse.kernels.families.windowed.direct import (
     DepthwiseEmitter,
     Knobs,
     MaxPoolEmitter,
+    TilePlace,
     WindowedEmitter,
 )
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.nest.tiles import Visit
 from autofuse.kernels.open_sizes.images.row_parts import RowParts, Rows
+from autofuse.kernels.tir.emit import Expr
+
+SHORT = 24
+"""Results of a row up to which tiles below each other are computed one after the other: what is asked of a row is asked
+once for all of them (Zen 4: rows of 9 and 14 take 0.9 of the time, rows of 56 and 112 longer)."""
+WAITING = 2
+"""Sums of a result, as if there were so many: those of neighbouring tiles are computed while others wait."""
 
 
 class _ImageWindows(WindowedEmitter):
@@ -30,23 +39,51 @@ class _ImageWindows(WindowedEmitter):
         super().__init__(scope, nest, knobs)
         self.windows = extents.windows(self.windows)
         self.outer = self.windows[:-1]
-        self.extents = extents
+        self.extents = self.lengths = extents
+        self.below: tuple[Expr, Expr] | None = None
 
     def emit(self) -> None:
-        """See WindowedEmitter."""
+        """See WindowedEmitter: short rows and long ones have code of their own, where the range has both."""
         self.prepare()
-        emitter = self.emitter
         each, shares = self.extents.shares(int(self.knobs["rows_per_task"]))
-        with emitter.parallel(shares * self.blocks) as number:
+        with self.emitter.parallel(shares * self.blocks) as number:
             block = builder.bind(number // shares)
-            first, count = self.extents.share(number - block * shares, each)
+            share = self.extents.share(number - block * shares, each)
             accumulators = self.registers()
-            with emitter.serial(count) as step:
-                self.channel_block(0, block, (builder.bind(first + step),), accumulators)
+            short, long = self.extents.within(0, SHORT), self.extents.within(SHORT + 1, self.extents.most)
+            if short is None or long is None:
+                self.part(block, share, accumulators, short or long or self.extents)
+                return
+            with builder.If(self.extents.columns <= SHORT):
+                with builder.Then():
+                    self.part(block, share, accumulators, short)
+                with builder.Else():
+                    self.part(block, share, accumulators, long)
+
+    def part(self, block: Expr, share: tuple[Expr, Expr], accumulators: Any, extents: Rows) -> None:
+        """A task's rows (the first one, and how many) of a vector of channels: each by itself, or tiles below each
+        other."""
+        (first, count), self.lengths = share, extents
+        if extents.most <= SHORT:
+            self.below = share
+            self.channel_block(0, block, (first,), accumulators)
+            return
+        self.below = None
+        with self.emitter.serial(count) as step:
+            self.channel_block(0, block, (builder.bind(first + step),), accumulators)
 
     def row(self, visit: Visit) -> None:
         """See WindowedEmitter."""
-        RowParts(self.emitter, self.extents, int(self.knobs["pixels"])).emit(self.windows[-1], visit)
+        RowParts(self.emitter, self.lengths, int(self.knobs["pixels"]), WAITING).emit(self.windows[-1], visit)
+
+    def tile(self, site: TilePlace) -> None:
+        """See WindowedEmitter."""
+        if self.below is None:
+            super().tile(site)
+            return
+        first, count = self.below
+        with self.emitter.serial(count) as step:
+            super().tile(replace(site, row=(builder.bind(first + step),)))
 
 
 class ImageDepthwise(_ImageWindows, DepthwiseEmitter):

@@ -6,9 +6,12 @@ Where strides leave another rest at each size, the last ones are emitted for eac
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import product
+from math import inf
 
 import tvm.script.ir_builder.tirx as builder
 from tvm import tirx
@@ -16,12 +19,23 @@ from tvm import tirx
 from autofuse.kernels.nest.tiles import Run, Visit, Window
 from autofuse.kernels.nest.transposed_window import TransposedWindow
 from autofuse.kernels.open_sizes.images.grid_tiles import Split, widths
+from autofuse.kernels.schedule.covers import PLACES, looked_up
 from autofuse.kernels.tir.emit import Emitter, Expr
 
 LONG = 256
 """Results of a row along which windows are looked at ahead."""
 STARTING = 1
 """Results along a row that could be computed while some are begun and stored."""
+BUSY = 8
+"""Sums that multiply-adds are busy with: two units that take four steps for each."""
+FINISHING = 2
+"""Taps of code that beginning and finishing a result takes."""
+CODE = 2.5
+"""Times the code of one widest tile at each end and one between that the tiles of a row have, at most."""
+LENGTHS = 48
+"""Lengths of rows that tiles are chosen for: the shortest ones, which whole tiles do not fill."""
+LEAST_GAIN = 0.005
+"""Part of the time that a further width saves at least."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +49,7 @@ class Border:
 
 @dataclass(frozen=True)
 class Rows:
-    """Extents of results, and of the input; `least`: results along a row at least.
+    """Extents of results, and of the input. `least` and `most`: results along a row, which are a multiple of `unit`.
 
     `borders`: along rows and columns, where windows look beyond them.
     """
@@ -45,6 +59,8 @@ class Rows:
     seen_rows: Expr
     seen_columns: Expr
     least: int
+    most: int = 0
+    unit: int = 1
     borders: tuple[Border, ...] = ()
     threads: int = 1
 
@@ -58,6 +74,11 @@ class Rows:
             above = _Above(self.seen_rows, above.taps, above.stride, above.dilation, high.pad, 0, above.outputs)
             along = bordered(along, wide.pad, wide.beyond[0])
         return above, along
+
+    def within(self, low: int, high: int) -> Rows | None:
+        """The same for rows of that many results; None where there are none."""
+        lengths = [length for length in range(self.least, self.most + 1, self.unit) if low <= length <= high]
+        return replace(self, least=lengths[0], most=lengths[-1]) if lengths else None
 
     def shares(self, wanted: int) -> tuple[Expr, Expr]:
         """How many rows a task has, `wanted` at most (0: all), and how many tasks all rows are; each thread has some
@@ -93,71 +114,71 @@ class _Above(Window):
 
 @dataclass(frozen=True)
 class RowParts:
-    """Emits the tiles of a row, of so many results (`pixels`) at most."""
+    """Emits the tiles of a row, of so many results (`pixels`) at most, each of which has `vectors` of sums."""
 
     emitter: Emitter
     extents: Rows
     pixels: int
+    vectors: int = 1
 
     def emit(self, window: Window, visit: Visit) -> None:
         """All tiles of a row with such a window."""
         extents, phases = self.extents, window.phases
+        if extents.borders:
+            ends = edges(window, extents.borders[-1])
+            if sum(ends):
+                self._with_ends(window, ends, visit)
+                return
         steps = sum(count for count, _ in phases)
         results = builder.bind(extents.columns // steps)
-        first, last = edges(window, extents.borders[-1]) if extents.borders else (0, 0)
-        least = 1 if first + last else max(extents.least // steps, 1)
+        split = row_split(self.pixels, max(extents.least // steps, 1))
         for count, phase in phases:
             with self.emitter.serial(count) as number:
-                self._between(_Row(phase.at(number), results, row_split(self.pixels, least)), first, last, visit)
+                before: Expr = 0
+                for width, often in zip(split.lengths, split.emitted(results), strict=True):
+                    before = self._between(phase.at(number), width, often, (before, 0, results), visit)
 
-    def _between(self, row: _Row, first: int, last: int, visit: Visit) -> None:
-        """A row whose `first` and `last` results look beyond the borders: with as many beside them as are in registers
-        together, where the row is that long."""
-        wide = [max(count, self.pixels) if count else 0 for count in (first, last)]
-        if [first, last] == wide or self.extents.least >= sum(wide):
-            self._parts(row, wide[0], wide[1], visit)
-            return
-        with builder.If(row.results >= sum(wide)):
-            with builder.Then():
-                self._parts(row, wide[0], wide[1], visit)
-            with builder.Else():
-                self._parts(row, first, last, visit)
+    def _between(self, window: Window, width: int, often: Expr, row: tuple[Expr, int, Expr], visit: Visit) -> Expr:
+        """So many tiles of results whose windows look beyond no border, and where the next ones begin. `row`: where
+        these begin, how many results of the row do, and where the last one of these ends: the last tile is moved back.
+        """
+        before, first, end = row
+        with builder.serial(0, often) as tile:
+            start = builder.bind(tirx.min(before + tile * width, end - width))
+            visit(window, Run(first, width, 1, clean=True), start)
+        return builder.bind(before + often * width)
 
-    def _parts(self, row: _Row, first: int, last: int, visit: Visit) -> None:
-        """The first results of a row, those between, of which the last tile is moved back, and the last ones."""
-        for start in range(0, first, self.pixels):
-            visit(row.window, Run(start, min(self.pixels, first - start), 1, clean=False), start)
-        before: Expr = first
-        counts = row.split.emitted(row.results - (first + last))
-        for width, often in zip(row.split.lengths, counts, strict=True):
-            with builder.serial(0, often) as tile:
-                start = builder.bind(tirx.min(before + tile * width, row.results - (last + width)))
-                visit(row.window, Run(first, width, 1, clean=True), start)
+    def _with_ends(self, window: Window, ends: tuple[int, int], visit: Visit) -> None:
+        """A row whose first and last results look beyond the borders: so many at each of its `ends`."""
+        extents, results = self.extents, builder.bind(self.extents.columns)
+        border = extents.borders[-1]
+        lengths = range(extents.least, extents.most + 1, extents.unit)
+        cover = row_cover(self.pixels, self.vectors, ends, lengths, window.taps, len(border.beyond))
+        counts = iter(cover.emitted(results))
+        before: Expr = 0
+        for width in cover.firsts:
+            often = next(counts)
+            with builder.serial(0, often):
+                for start in range(0, width, self.pixels):
+                    visit(window, Run(start, min(self.pixels, width - start), 1, clean=False), start)
             before = builder.bind(before + often * width)
-        if last:
-            self._last(row, last, visit)
+        for width in cover.between:
+            before = self._between(window, width, next(counts), (before, ends[0], results - ends[1]), visit)
+        lasts = [*zip(cover.lasts, counts, strict=True)]
+        for beyond in border.beyond:
+            self._last(bordered(window, border.pad, beyond), beyond, lasts, visit)
 
-    def _last(self, row: _Row, last: int, visit: Visit) -> None:
-        """The last results of a row, for each rest that its stride may leave."""
-        border, extents, outputs = self.extents.borders[-1], self.extents, row.window.outputs
-        rests = border.beyond
-        for beyond in rests:
-            alone = len(rests) == 1
-            window = bordered(row.window, border.pad, beyond)
-            rest = extents.seen_columns - extents.columns * window.stride
-            with nullcontext() if alone else self.emitter.when(rest == beyond):
-                for start in range(outputs - last, outputs, self.pixels):
-                    run = Run(start, min(self.pixels, outputs - start), 1, clean=False)
-                    visit(window, run, builder.bind(row.results - (outputs - start)))
-
-
-@dataclass(frozen=True)
-class _Row:
-    """A row of so many results, and how those are parted that look beyond no border."""
-
-    window: Window
-    results: Expr
-    split: Split
+    def _last(self, window: Window, beyond: int, widths: Sequence[tuple[int, Expr]], visit: Visit) -> None:
+        """The last results of a row, where its stride leaves that rest; `widths`: of tiles, and how often each is."""
+        extents, outputs = self.extents, window.outputs
+        rest = extents.seen_columns - extents.columns * window.stride
+        alone = len(extents.borders[-1].beyond) == 1
+        with nullcontext() if alone else self.emitter.when(rest == beyond):
+            for width, often in widths:
+                with builder.serial(0, often):
+                    for start in range(outputs - width, outputs, self.pixels):
+                        run = Run(start, min(self.pixels, outputs - start), 1, clean=False)
+                        visit(window, run, builder.bind(extents.columns - (outputs - start)))
 
 
 def bordered(along: Window, pad: int, beyond: int) -> Window:
@@ -181,3 +202,133 @@ def row_split(pixels: int, least: int) -> Split:
     while lengths[-1] > least:
         lengths.append(max(lengths[-1] // 2, 1))
     return Split(tuple(lengths), STARTING)
+
+
+@dataclass(frozen=True)
+class RowCover:
+    """Which tiles compute a row whose first and last results, so many at its `ends`, look beyond the borders.
+
+    `firsts`, `between`, `lasts`: widths of tiles, the widest first. One of the first ones begins a row, one of the last
+    ones ends it, some of those between compute what these leave, if anything. None sees both borders. `least_cost`: of
+    a tile, however narrow.
+    """
+
+    ends: tuple[int, int]
+    firsts: tuple[int, ...]
+    between: tuple[int, ...]
+    lasts: tuple[int, ...]
+    least_cost: float
+
+    @property
+    def long(self) -> int:
+        """Results from which on a row has all of the widest tiles."""
+        return 2 * self.between[0] + max(self.firsts, default=0) + max(self.lasts, default=0)
+
+    def cost(self, results: int) -> float:
+        """What a row of so many results costs, in results."""
+        short, whole = self._reduced(results)
+        return self._way(short)[0] + whole * _cost(self.between[0], self.least_cost)
+
+    def counts(self, results: int) -> tuple[int, ...]:
+        """How many tiles of each width: the first ones, those between, the last ones."""
+        short, whole = self._reduced(results)
+        _, first, last, taken = self._way(short)
+        between = [taken.count(width) for width in self.between]
+        between[0] += whole
+        begin, end = [width == first for width in self.firsts], [width == last for width in self.lasts]
+        return (*map(int, begin), *between, *map(int, end))
+
+    def emitted(self, results: Expr) -> list[Expr]:
+        """`counts` of a row whose length is known when the kernel runs."""
+        widest, place = self.between[0], len(self.firsts)
+        whole = builder.bind(tirx.max(results - self.long, 0) // widest)
+        short = builder.bind(results - whole * widest)
+        columns = zip(*(self.counts(one) for one in range(self.long + widest)), strict=True)
+        found = [builder.bind(_tabled(column, short)) for column in columns]
+        return [*found[:place], builder.bind(found[place] + whole), *found[place + 1 :]]
+
+    def _reduced(self, results: int) -> tuple[int, int]:
+        """The length of a shorter row that is parted alike, and how many more of the widest tiles the row has."""
+        whole = max(results - self.long, 0) // self.between[0]
+        return results - whole * self.between[0], whole
+
+    def _way(self, results: int) -> tuple[float, int, int, tuple[int, ...]]:
+        """The cheapest way: what it costs, the first and the last tile (0: none), and those between."""
+        first, last = self.ends
+        rests = _ways(tuple(width for width in self.between if width <= results - first - last), self.least_cost)
+        found: list[tuple[float, int, int, tuple[int, ...]]] = [(inf, 0, 0, ())]
+        for one, other in product(self.firsts or (0,), self.lasts or (0,)):
+            if one <= results - last and other <= results - first:
+                cost, taken = rests(max(results - one - other, 0))
+                ends = sum(_cost(width, self.least_cost) for width in (one, other) if width)
+                found.append((cost + ends, one, other, taken))
+        return min(found, key=lambda way: way[0])
+
+
+def _cost(width: int, least_cost: float) -> float:
+    """What a tile costs, in results: a narrow one waits for its sums."""
+    return max(width, least_cost) + STARTING
+
+
+@lru_cache(256)
+def _ways(widths: tuple[int, ...], least_cost: float) -> Callable[[int], tuple[float, tuple[int, ...]]]:
+    """The cheapest tiles of such widths for a number of results, and what they cost; infinite, where there are none."""
+    known: list[tuple[float, tuple[int, ...]]] = [(0, ())]
+
+    def way(results: int) -> tuple[float, tuple[int, ...]]:
+        while len(known) <= results:
+            ways = [(known[max(len(known) - width, 0)], width) for width in widths]
+            costs = [(cost + _cost(width, least_cost), (*taken, width)) for (cost, taken), width in ways]
+            known.append(min(costs, key=lambda one: (one[0], len(one[1])), default=(inf, ())))
+        return known[results]
+
+    return way
+
+
+@lru_cache(256)
+def row_cover(pixels: int, vectors: int, ends: tuple[int, int], lengths: range, taps: int, rests: int) -> RowCover:
+    """The tiles, of so many results (`pixels`) at most, that compute rows of such `lengths` at the least cost, of a
+    bounded amount of code.
+
+    `vectors`: of sums of each result. `taps` of a row and `rests` that it may leave: ends are written out for each.
+    """
+    least, sizes = (ends[0], 1, ends[1]), (taps + FINISHING, 1 + FINISHING, rests * (taps + FINISHING))
+    most = CODE * pixels * sum(size for size, one in zip(sizes, least, strict=True) if one)
+    tried = lengths[:LENGTHS]
+    further = [(place, width) for place, one in enumerate(least) if one for width in range(one, pixels)]
+
+    def cover(widths: Sequence[tuple[int, ...]]) -> RowCover:
+        firsts, between, lasts = widths
+        return RowCover(ends, firsts, between, lasts, BUSY / vectors)
+
+    def waste(widths: Sequence[tuple[int, ...]]) -> float:
+        return sum(cover(widths).cost(length) / length for length in tried) / len(tried)
+
+    def widened(widths: Sequence[tuple[int, ...]], place: int, width: int) -> list[tuple[int, ...]]:
+        more = tuple(sorted({*widths[place], width}, reverse=True))
+        return [more if number == place else known for number, known in enumerate(widths)]
+
+    widths = [tuple(sorted({max(one, pixels), one}, reverse=True)) if one else () for one in least]
+    found = inf
+    while waste(widths) < found - LEAST_GAIN:
+        found, kept = waste(widths), widths
+        ways = [widened(widths, *one) for one in further]
+        fitting = [way for way in ways if sum(size * sum(one) for size, one in zip(sizes, way, strict=True)) <= most]
+        widths = min(fitting, key=waste, default=widths)
+    counts = zip(*(cover(kept).counts(length) for length in tried), strict=True)
+    used = [iter([any(next(counts)) for _ in known]) for known in kept]
+    return cover(
+        [
+            tuple(width for width in known if next(often) or (place == 1 and width == known[0]))
+            for place, (known, often) in enumerate(zip(kept, used, strict=True))
+        ]
+    )
+
+
+def _tabled(values: Sequence[int], position: Expr) -> Expr:
+    """The value at a position that is known when the kernel runs."""
+    words = [looked_up(values[at : at + PLACES], position % PLACES) for at in range(0, len(values), PLACES)]
+    found = words[0]
+    for number, word in enumerate(words[1:], 1):
+        found = tirx.Select(position < number * PLACES, found, word)
+    return found

@@ -59,6 +59,8 @@ FEW = (8, 8)
 """The same for images of few places."""
 ROWS = (16, 64)
 """The same for convolutions that are computed row by row."""
+STAYING = 3
+"""Part of the second cache that a panel of weights fills at most which every row of results reads."""
 SIDE = 4
 """Results along a side of the tiles that are counted."""
 
@@ -95,7 +97,14 @@ def by_rows(workload: Workload, schedule: Schedule, target: Target) -> bool:
         return False
     if knobs["algorithm"] == "group_lanes" and group_lanes_refusal(workload, form, vector_lanes(workload, target)):
         return False
-    return (knobs["split_k"], knobs["k_blocking"]) == (1, 1)
+    return knobs["split_k"] == 1 and (knobs["k_blocking"] == 1 or _in_one_pass(form, int(knobs["vectors"]), target))
+
+
+def _in_one_pass(form: Convolution, vectors: int, target: Target) -> bool:
+    """Whether rows of results need no passes over parts of a panel of weights: it stays in the second cache beside what
+    windows see."""
+    taps = prod(window.taps for window in form.windows)
+    return taps > 1 and 4 * vectors * target.lanes * form.depth * taps * STAYING <= target.l2_bytes
 
 
 def is_within(grid: GridForm) -> bool:
@@ -224,7 +233,8 @@ class _WholeGrid:
     def rows(self, scope: Scope, nest: Nest, schedule: Schedule) -> None:
         """One image, row by row."""
         (seen_rows, rows, *_), (seen_columns, columns, _, range_) = self.bounds
-        extents = Rows(rows, columns, seen_rows, seen_columns, range_.low, self.form.borders, self.threads)
+        lengths = range_.low, range_.high, range_.unit
+        extents = Rows(rows, columns, seen_rows, seen_columns, *lengths, self.form.borders, self.threads)
         if WINDOWED.takes(scope.workload, nest):
             WINDOWS[WINDOWED.kind(nest)](scope, nest, WINDOWED.chosen(schedule), extents).emit()
             return
