@@ -41,6 +41,19 @@ def test_one_row_of_each_sequence(tmp_path: Path, place: str, sizes: dict[str, t
     check_over(model, library, POINTS if "tokens" in sizes else [{"batch": b} for b in (1, 2, 3, 5)])
 
 
+def test_one_row_of_each_sequence_whose_rows_are_merged(tmp_path: Path) -> None:
+    """h[arange(batch), place] as torch's older exporter has it: the number of a row among those of all sequences."""
+    merged = """
+      sizes = Shape (ids) first = Slice (sizes, zero, one, zero) second = Slice (sizes, one, two, zero)
+      count = Squeeze (first) long = Squeeze (second) all = Range (nought, count, single) starts = Mul (all, long)
+      number = Add (place, starts) shape = Concat <axis = 0> (below, wide) rows = Reshape (h, shape)
+      y = Gather (rows, number)"""
+    text = f"picked (int64[batch, tokens] ids) => (float[batch, 20] y) {{ {WORDS} {PLACES['most']} {merged} }}"
+    constants = CONSTANTS | {"below": np.array([-1]), "wide": np.array([20])}
+    model = write(tmp_path / "merged.onnx", text, constants)
+    check_over(model, built_over(model, {"batch": (1, 5), "tokens": (1, 40)}), POINTS)
+
+
 def test_one_row_by_elements(tmp_path: Path) -> None:
     """As torch exports `h.gather(1, n[:, None, None].expand(-1, 1, 20))`."""
     spread = """

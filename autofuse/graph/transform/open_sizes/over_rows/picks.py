@@ -8,7 +8,7 @@ all places where it does. That is done to the static graph of each size.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto
 
 from autofuse.graph.model import AttributeValue, Graph, Operator, Tensor
+from autofuse.graph.transform.open_sizes.attention import VIEWS
 from autofuse.graph.transform.open_sizes.open_graph import with_used
 
 Array = NDArray[np.generic]
@@ -30,11 +31,12 @@ _BEYOND = np.iinfo(np.int32).max
 @dataclass(frozen=True)
 class _Pick:
     """Of `data`, the places along `axis` whose numbers are in a tensor `numbers`: one for each place along the axes
-    before it, or one for all of them."""
+    before it, or one for all of them. `left`: what picks them is known where the axis is not open."""
 
     data: str
     axis: int
     numbers: str
+    left: bool = False
 
 
 def picks_over_open(graphs: Sequence[Graph]) -> frozenset[str]:
@@ -42,24 +44,22 @@ def picks_over_open(graphs: Sequence[Graph]) -> frozenset[str]:
     first, *others = graphs
     found = set[str]()
     for operator in first.operators:
-        axis = _axis(first, operator)
         twins = [graph.by_name.get(operator.name) for graph in others]
-        if axis is None or not all(one is not None and one.inputs == operator.inputs for one in twins):
-            continue
-        shapes = [graph.tensors[operator.inputs[0]].shape for graph in graphs]
-        if len({len(shape) for shape in shapes}) == 1 and len({shape[axis] for shape in shapes}) > 1:
-            found.add(operator.name)
+        if all(one is not None and one.inputs == operator.inputs for one in twins):
+            extents = {_extent(graph, graph.by_name[operator.name]) for graph in graphs}
+            if len(extents) > 1 and None not in extents:
+                found.add(operator.name)
     return frozenset(found)
 
 
 def with_picks_written_out(graph: Graph, opened: Collection[str] = ()) -> Graph:
-    """The same graph without GatherND that picks one place along an axis for each place of those before it, and without
-    ArgMax and ArgMin of integers. `opened`: names of operators along an axis that is open, GatherElements too, of which
-    none is left that is known."""
+    """The same graph without GatherND, and Gather of merged rows, that pick one place along an axis for each place of
+    those before it, and without ArgMax and ArgMin of integers. `opened`: names of operators along an axis that is open,
+    others too, of which none is left that is known."""
     writer = _Writer(graph)
     for operator in graph.operators:
-        pick = _pick(graph, operator) if operator.op_type != "GatherElements" or operator.name in opened else None
-        if pick is not None:
+        pick = _pick(graph, operator)
+        if pick is not None and (operator.name in opened or not pick.left):
             writer.pick(operator, pick, operator.name in opened)
         elif operator.op_type in _EXTREMES and _is_written(graph, operator, opened):
             writer.extreme(operator)
@@ -80,16 +80,19 @@ def _read(graph: Graph, operators: Sequence[Operator]) -> list[Operator]:
     return kept
 
 
-def _axis(graph: Graph, operator: Operator) -> int | None:
-    """The axis along which an operator picks; None where it does not."""
-    if operator.domain:
-        return None
-    if operator.op_type in _EXTREMES:
-        axis = operator.attributes.get("axis", 0)
-        assert isinstance(axis, int)
-        return axis % len(graph.tensors[operator.inputs[0]].shape)
+def _extent(graph: Graph, operator: Operator) -> int | None:
+    """The extent along which an operator picks; None where it does not."""
+    if operator.op_type in _EXTREMES and not operator.domain:
+        shape = graph.tensors[operator.inputs[0]].shape
+        return shape[_along(operator, len(shape))]
     pick = _pick(graph, operator)
-    return None if pick is None else pick.axis
+    return None if pick is None else graph.tensors[pick.data].shape[pick.axis]
+
+
+def _along(operator: Operator, rank: int) -> int:
+    axis = operator.attributes.get("axis", 0)
+    assert isinstance(axis, int)
+    return axis % rank
 
 
 def _is_written(graph: Graph, operator: Operator, opened: Collection[str]) -> bool:
@@ -99,22 +102,41 @@ def _is_written(graph: Graph, operator: Operator, opened: Collection[str]) -> bo
 
 def _pick(graph: Graph, operator: Operator) -> _Pick | None:
     """What an operator picks; None where it picks nothing, or in another way."""
-    if operator.domain or operator.op_type not in ("GatherElements", "GatherND"):
+    rule = _RULES.get(operator.op_type) if not operator.domain else None
+    if rule is None or operator.inputs[1] in graph.constants or operator.inputs[0] in graph.constants:
         return None
+    found = rule(graph, operator)
+    known = found is not None and graph.tensors[found.data].dtype in _SUMMED and found.numbers not in graph.constants
+    return found if known else None
+
+
+def _of_rows(graph: Graph, operator: Operator) -> _Pick | None:
+    """A Gather of one place, or of one for each sequence, whose rows are merged with those of the others: the number of
+    a sequence's first row, and one more."""
     data, indices = operator.inputs
-    if graph.tensors[data].dtype not in _SUMMED or indices in graph.constants:
+    shape = graph.tensors[data].shape
+    if prod(graph.tensors[indices].shape) == 1:
+        return _Pick(data, _along(operator, len(shape)), indices, left=True)
+    view, added = graph.producers.get(data), graph.producers.get(indices)
+    if view is None or view.op_type not in VIEWS or added is None or added.op_type != "Add" or _along(operator, 1):
         return None
-    found = _of_elements(graph, operator) if operator.op_type == "GatherElements" else _of_places(graph, operator)
-    return None if found is None or found[1] in graph.constants else _Pick(data, *found)
+    starts = next((graph.constants[name] for name in added.inputs if name in graph.constants), None)
+    sequences = graph.tensors[view.inputs[0]].shape
+    if starts is None or len(sequences) < 2 or starts.shape != sequences[:1] or sequences[2:] != shape[1:]:
+        return None
+    if not np.array_equal(starts, np.arange(sequences[0]) * sequences[1]):
+        return None
+    numbers = next((name for name in added.inputs if name not in graph.constants), "")
+    return _Pick(view.inputs[0], 1, numbers) if numbers else None
 
 
-def _of_places(graph: Graph, operator: Operator) -> tuple[int, str] | None:
+def _of_places(graph: Graph, operator: Operator) -> _Pick | None:
     """The axis and the numbers of a GatherND whose indices along the axes before it are all that there are, in turn."""
     data, indices = operator.inputs
     shape, given = graph.tensors[data].shape, graph.tensors[indices].shape
     axis, batch = given[-1] - 1, operator.attributes.get("batch_dims", 0)
     if batch == 1 and len(given) == 2 and given == (shape[0], 1):
-        return 1, indices
+        return _Pick(data, 1, indices)
     join = graph.producers.get(indices)
     if batch or axis < 1 or join is None or join.op_type != "Concat" or len(join.inputs) != axis + 1:
         return None
@@ -125,22 +147,28 @@ def _of_places(graph: Graph, operator: Operator) -> tuple[int, str] | None:
         places = np.arange(shape[before]).reshape(-1, *(1,) * (axis - before - 1))
         if known is None or not np.array_equal(known[..., 0], np.broadcast_to(places, shape[:axis])):
             return None
-    return axis, join.inputs[-1]
+    return _Pick(data, axis, join.inputs[-1])
 
 
-def _of_elements(graph: Graph, operator: Operator) -> tuple[int, str] | None:
+def _of_elements(graph: Graph, operator: Operator) -> _Pick | None:
     """The axis and the numbers of a GatherElements that picks one place for all that stands behind it."""
     data, indices = operator.inputs
     shape, spread = graph.tensors[data].shape, graph.producers.get(indices)
-    axis = operator.attributes.get("axis", 0)
-    assert isinstance(axis, int)
-    axis %= len(shape)
+    axis = _along(operator, len(shape))
     if spread is None or spread.op_type != "Expand" or graph.tensors[indices].shape[:axis] != shape[:axis]:
         return None
     given = graph.tensors[spread.inputs[0]].shape
     given = (1,) * (len(shape) - len(given)) + given
     single = set(given[axis:]) == {1} and graph.tensors[indices].shape[axis:] == (1, *shape[axis + 1 :])
-    return (axis, spread.inputs[0]) if single and given[:axis] in (shape[:axis], (1,) * axis) else None
+    fits = single and given[:axis] in (shape[:axis], (1,) * axis)
+    return _Pick(data, axis, spread.inputs[0], left=True) if fits else None
+
+
+_RULES: Mapping[str, Callable[[Graph, Operator], _Pick | None]] = {
+    "Gather": _of_rows,
+    "GatherElements": _of_elements,
+    "GatherND": _of_places,
+}
 
 
 class _Writer:
@@ -186,9 +214,7 @@ class _Writer:
         """The first place, or the last one, at which the largest, or the least, stands."""
         self.root, (data,), (made,) = operator.name, operator.inputs, operator.outputs
         shape, keep = self.tensors[data].shape, operator.attributes.get("keepdims", 1)
-        axis = operator.attributes.get("axis", 0)
-        assert isinstance(axis, int)
-        axis %= len(shape)
+        axis = _along(operator, len(shape))
         last, dtype = bool(operator.attributes.get("select_last_index", 0)), self.tensors[data].dtype
         one = (*shape[:axis], 1, *shape[axis + 1 :])
         along = self._integers("axis", (axis,))
