@@ -73,3 +73,16 @@ def test_so_they_are_for_several_sequences(tmp_path: Path) -> None:
 def test_what_is_picked_among_tokens_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="GatherElements '.*'"):
         built(model_of(tmp_path, "1", 1), "tokens", 13, MOST)
+
+
+def test_each_sequence_has_a_copy_of_a_table_that_the_model_computes(tmp_path: Path) -> None:
+    """As DeBERTa v2 repeats its distances for all heads of all sequences."""
+    body = """
+      table = MatMul (distances, w) sizes = Shape (x) count = Slice (sizes, zero, first, zero)
+      often = Concat <axis = 0> (count, first) copies = Tile (table, often)
+      apart = Concat <axis = 0> (count, heads, wide) each = Reshape (copies, apart) y = Add (x, each)"""
+    weights = WEIGHTS | {"w": weight(4, WIDTH)}
+    text = f"copied (float[batch, {HEADS}, {WIDTH}] x, float[{HEADS}, 4] distances)"
+    text += f" => (float[batch, {HEADS}, {WIDTH}] y) {{ {body} }}"
+    model = write(tmp_path / "copied.onnx", text, weights)
+    check(model, built(model, "batch", 1, 20), "batch", (1, 2, 3, 17, 20))

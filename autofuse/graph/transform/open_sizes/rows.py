@@ -353,7 +353,9 @@ def _tile(case: _Case) -> bool:
     made, rows, repeats = case.made, case.rows(0), case.integers(1, "repeats")
     if made is None or repeats is None:
         return False
-    return case.shape(0)[made.axis] == 1 if rows is None else rows == made and repeats[made.axis] == 1
+    if rows is None:  # each row has all of it
+        return made.factor % case.shape(0)[made.axis] == 0
+    return rows == made and repeats[made.axis] == 1
 
 
 _RULES: dict[str, Callable[[_Case], bool]] = {
