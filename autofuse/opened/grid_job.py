@@ -135,7 +135,7 @@ def grid_plan(context: Context, read: GridModel, chosen: FoundPlan) -> GridPlan:
     checked, lowered = checked_plan(context, read.opened.graph, chosen)
 
     def realised(point: Point) -> Graph:
-        return Lowering(read.opened.at(point), target).realised(checked.plan)
+        return Lowering(read.opened.at(point), target, read.opened.graph).realised(checked.plan)
 
     opened = replace(changed_grid(read.opened, lowered.graph, realised), parts=read.opened.parts)
     _check_single(read.opened, opened)

@@ -51,29 +51,45 @@ def matches(graph: Graph, exact: bool = False) -> tuple[Match, ...]:
     return tuple(match for match in found if match is not None)
 
 
-def apply(graph: Graph, chosen: Iterable[Match | str], constants: dict[str, Array] | None = None) -> Graph:
+def apply(
+    graph: Graph, chosen: Iterable[Match | str], constants: dict[str, Array] | None = None, like: Graph | None = None
+) -> Graph:
     """The graph after these matches (or steps `rule@operator`), one after the other; see `replay`."""
-    return replay(graph, chosen, constants).graph
+    return replay(graph, chosen, constants, like).graph
 
 
-def replay(graph: Graph, chosen: Iterable[Match | str], constants: dict[str, Array] | None = None) -> Rewritten:
+def replay(
+    graph: Graph, chosen: Iterable[Match | str], constants: dict[str, Array] | None = None, like: Graph | None = None
+) -> Rewritten:
     """What matches (or steps `rule@operator`) make of a graph, one after the other.
 
     Each is looked for again in the graph as it is then: PlanError when it is not there. `constants`: where the values
-    of constants are kept, by name, so that several rewrites of one graph share them.
+    of constants are kept, by name, so that several rewrites of one graph share them. `like`: the graph of the same
+    model at another size for which they were chosen: what a rewrite makes is named by its content, which may have the
+    size in it.
     """
     work, applied = Work.of(graph, constants), []
+    twin, own = None if like is None else Work.of(like), dict[str, str]()
     for text in (one.step if isinstance(one, Match) else one for one in chosen):
         step = Step.of(text)
-        if step.rule not in BY_NAME:
-            raise PlanError(f"plan rewrites with {step.rule!r}, which is no rule of this version")
-        operator = work.operators.get(step.root)
-        match = None if operator is None else _match(work, BY_NAME[step.rule], operator)
-        if match is None:
-            raise PlanError(f"plan rewrites {text!r}, but the rule does not apply there ({BY_NAME[step.rule].text})")
-        _carried_out(work, match)
+        match = _carried_step(work, text, step.rule, own.get(step.root, step.root))
+        if twin is not None:
+            there = _carried_step(twin, text, step.rule, step.root).change.added
+            own.update((one.name, here.name) for one, here in zip(there, match.change.added, strict=False))
         applied.append(match)
     return Rewritten(work.freeze() if applied else graph, tuple(applied), ())
+
+
+def _carried_step(work: Work, text: str, name: str, root: str) -> Match:
+    """Carries out rule `name` at an operator. PlanError where it does not apply; `text`: the step, for messages."""
+    if name not in BY_NAME:
+        raise PlanError(f"plan rewrites with {name!r}, which is no rule of this version")
+    operator = work.operators.get(root)
+    match = None if operator is None else _match(work, BY_NAME[name], operator)
+    if match is None:
+        raise PlanError(f"plan rewrites {text!r}, but the rule does not apply there ({BY_NAME[name].text})")
+    _carried_out(work, match)
+    return match
 
 
 def greedy(graph: Graph, exact: bool = False) -> Rewritten:

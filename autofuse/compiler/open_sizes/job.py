@@ -159,7 +159,7 @@ def open_plan(context: Context, read: OpenModel, chosen: FoundPlan) -> OpenPlan:
     checked, lowered = checked_plan(context, read.opened.graph, chosen)
     views = []
     for view, (twin_size, graph) in zip(read.opened.views, read.twins, strict=True):
-        twin = Lowering(graph, context.environment.target).realised(checked.plan)
+        twin = Lowering(graph, context.environment.target, read.opened.graph).realised(checked.plan)
         found = open_graph(view.symbol, view.size, lowered.graph, twin_size, twin)
         views.append(replace(found, parts=view.parts, tails=view.tails))
     opened = with_own_operators(OpenLengths(tuple(views)))

@@ -83,9 +83,10 @@ def planner_of_rows(
     apart = {decision_name(one): KEEP for one in merged if _weight_bytes(one) >= least_bytes}
     apart |= {decision_name(one): KEEP for one in planner.matches if one.rule is product_with_repeated}
     planner = RewritingPlanner(graph, space, apart) if apart else planner
-    # What is left of one norm may be read as another.
+    # What is left of one norm may be read as another, and heads may share keys behind a rewrite only.
     while open_axes is not None:
-        mixing = {decision_name(one) for one in planner.met if _is_along(one, graph, open_axes)}
+        met = (one for one in planner.met if one.rule is product_with_repeated or _is_along(one, graph, open_axes))
+        mixing = set(map(decision_name, met))
         if mixing <= apart.keys():
             break
         apart |= dict.fromkeys(mixing, KEEP)

@@ -44,10 +44,11 @@ class Lowered:
 
 
 class Lowering:
-    """Lowers many plans of one graph: what two plans share is bound once."""
+    """Lowers many plans of one graph: what two plans share is bound once. `like`: the graph of the same model at
+    another size, whose plans they are."""
 
-    def __init__(self, graph: Graph, target: Target) -> None:
-        self.graph, self.target = graph, target
+    def __init__(self, graph: Graph, target: Target, like: Graph | None = None) -> None:
+        self.graph, self.target, self.like = graph, target, like
         self._constants: dict[str, NDArray[np.generic]] = {}
         self._folded: dict[Realisation, Graph] = {}
         self._weighted: dict[tuple[tuple[str, ...], tuple[str, ...]], Graph] = {}
@@ -84,7 +85,7 @@ class Lowering:
             if folds:
                 found = fold(self._weights(rewrites, ()), folds)
             else:
-                found = apply(self.graph, rewrites, self._constants) if rewrites else self.graph
+                found = apply(self.graph, rewrites, self._constants, self.like) if rewrites else self.graph
             self._weighted[rewrites, folds] = found
         return self._weighted[rewrites, folds]
 
