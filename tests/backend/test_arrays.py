@@ -94,3 +94,10 @@ def test_a_copy_lies_where_a_longer_one_lay() -> None:
         np.testing.assert_array_equal(np.from_dlpack(tensor), array)
         addresses.add(tensor.data_ptr())
     assert len(addresses) == 1
+
+
+def test_a_longer_copy_lies_where_a_shorter_one_lay_if_that_is_known_ahead() -> None:
+    """So a size that is larger than all before touches no more memory than it adds."""
+    kept: Kept = {}
+    addresses = [tensor_over(moved(aligned(rows, 5)), kept, 0, 7 * 5 * 4).data_ptr() for rows in (3, 5, 7)]
+    assert len(set(addresses)) == 1

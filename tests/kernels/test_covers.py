@@ -43,15 +43,30 @@ def test_tiles_by_the_rule_compute_each_row_and_none_beyond(lengths: tuple[int, 
     assert all(cover.counts(rows) == tile_counts(lengths, rows) for rows in range(1, MOST))
 
 
-@pytest.mark.parametrize("lengths", [(12, 4, 2, 1), (8, 4, 2, 1), (6, 4, 2, 1), (3, 2, 1), (2, 1), (1,)])
+@pytest.mark.parametrize(
+    "lengths",
+    [(16, 4, 1), (12, 8, 7, 6, 5, 4, 2, 1), (8, 7, 6, 5, 4, 2, 1), (6, 5, 4, 2, 1), (4, 3, 2, 1), (3, 2, 1), (1,)],
+)
 def test_tiles_of_products_compute_each_row_and_none_beyond(lengths: tuple[int, ...]) -> None:
     cover = Cover.ruled(lengths, partial(product_counts, lengths))
     check(cover)
     assert all(cover.counts(rows) == product_counts(lengths, rows) for rows in range(1, MOST))
 
 
+def test_what_is_left_of_a_product_is_two_tiles_as_alike_as_they_can_be() -> None:
+    """So each panel is read once for up to 8 rows, twice for up to 16."""
+    lengths = (8, 7, 6, 5, 4, 2, 1)
+    wanted = {5: [5], 9: [5, 4], 10: [5, 5], 13: [7, 6], 16: [8, 8], 17: [8, 5, 4], 31: [8, 8, 8, 7]}
+    assert {rows: product_counts(lengths, rows) for rows in wanted} == {
+        rows: [tiles.count(length) for length in lengths] for rows, tiles in wanted.items()
+    }
+    cover = Cover.ruled(lengths, partial(product_counts, lengths))
+    assert cover.text == "tiles of 8 rows, the last ones of 7, 6, 5, 4, 2, 1, by rule"
+    assert [cover.lengths[number] for number in range(7) if cover.uses(number, 4)] == [8, 7, 6, 5, 4]
+
+
 @given(
-    st.sampled_from([(16, 4, 1), (8, 4, 2, 1), (6, 4, 2, 1), (4, 1)]),
+    st.sampled_from([(16, 4, 1), (8, 7, 6, 5, 4, 2, 1), (6, 5, 4, 2, 1), (4, 1)]),
     st.lists(st.floats(0.1, 1000), min_size=3, max_size=3),
 )
 def test_tiles_by_any_times_compute_each_row_and_none_beyond(lengths: tuple[int, ...], us: list[float]) -> None:

@@ -28,6 +28,12 @@ def product(rows: int, constant: bool = True) -> Small:
     return Small(nodes, {"x": x}, ["y"], w) if constant else Small(nodes, {"x": x} | w, ["y"])
 
 
+def cut(columns: int, groups: int = 1) -> Small:
+    """A 1x1 convolution whose last panel of each group has fewer vectors than the others."""
+    x, w = {"x": real(1, 16 * groups, 5, 7)}, {"w": real(columns * groups, 16, 1, 1)}
+    return Small(parsed(f"y = Conv <group={groups}> (x, w)"), x, ["y"], w)
+
+
 def asked(bench: Bench, small: Small, schedule: dict[str, int | str], layouts: dict[str, str] | None = None) -> bool:
     function = build_kernel(bench.bind(small, layouts).workload, TILE | schedule, AVX512).function
     return "llvm.prefetch" in function.script()
@@ -65,6 +71,26 @@ def test_weights_are_asked_for_where_a_sweep_over_all_rows_comes_before(bench: B
 def test_what_asks_ahead_agrees(bench: Bench, name: str) -> None:
     small, schedule, layouts, _ = CASES[name]
     bench.check(small, layouts, TILE | schedule, lanes=16)
+
+
+@pytest.mark.parametrize(
+    ("small", "numbers"),
+    [
+        (cut(80), 16 * 80),
+        (cut(72), 16 * 80),
+        (cut(80, groups=3), 3 * 16 * 80),
+        (cut(128), 16 * 128),
+        (cut(48), 16 * 48),
+        (cut(120), 16 * 128),
+    ],
+    ids=["a vector left", "part of a vector left", "groups", "whole", "less than a panel", "as many vectors as others"],
+)
+def test_the_last_panel_is_as_narrow_as_its_columns(bench: Bench, small: Small, numbers: int) -> None:
+    """A product of 128 columns in panels of 48 would read a ninth in vain."""
+    bound = bench.bind(small)
+    (packed,) = build_kernel(bound.workload, TILE, AVX512).pack(bench.constants(small, bound))
+    assert packed.size == numbers
+    bench.check(small, None, TILE, lanes=16)
 
 
 def test_sums_are_on_no_heap(bench: Bench) -> None:

@@ -26,14 +26,19 @@ Array = NDArray[np.generic]
 Kept = dict[int, tuple[Array, Any, Array]]
 """Copies of inputs by place, each as numpy and as TVM have it, and the memory that they lie in, which may be longer:
 memory that is new costs more than the copying."""
+AHEAD = 16
+"""How many times as long a copy may be that a later call makes in the same memory: the largest size of a range may be
+more than a system gives."""
 _DLPACK_KINDS = "fiu"
 """numpy's kinds of elements that it and TVM hand to each other as they are; booleans pass as bytes."""
 
 
-def tensor_over(array: Array, kept: Kept | None = None, place: int = 0) -> Any:
+def tensor_over(array: Array, kept: Kept | None = None, place: int = 0, most: int = 0) -> Any:
     """The array as TVM's tensor: the same memory when it is contiguous, writable and aligned, else a copy.
 
-    `kept`: memory of copies, by place; a copy is made where the last one lay, if it has room there.
+    `kept`: memory of copies, by place; a copy is made where the last one lay, if it has room there. `most`: bytes of
+    the longest copy that is made there. Memory that nobody has touched takes no room, so that it has as many at once,
+    or `AHEAD` times those of this one.
     """
     array = bits_of_halves(array)
     kind = array.dtype.kind
@@ -52,7 +57,8 @@ def tensor_over(array: Array, kept: Kept | None = None, place: int = 0) -> Any:
         return over(_aligned_copy(array))
     found = kept.get(place)
     if found is None or found[0].shape != array.shape or found[0].dtype != array.dtype:
-        block = _block(array.nbytes) if found is None or found[2].nbytes < array.nbytes else found[2]
+        wanted = max(array.nbytes, min(most, AHEAD * array.nbytes))
+        block = _block(wanted) if found is None or found[2].nbytes < array.nbytes else found[2]
         made = block[: array.nbytes].view(array.dtype).reshape(array.shape)
         found = kept[place] = made, over(made), block
     found[0][...] = array
@@ -95,6 +101,16 @@ def _block(size_bytes: int) -> Array:
     block = np.empty(size_bytes + ALIGNMENT, np.uint8)
     start = -_over()(block).data_ptr() % ALIGNMENT
     return block[start : start + size_bytes]
+
+
+def largest_bytes(program: Program) -> list[int]:
+    """Bytes of each input of a program at the largest sizes."""
+    shapes: Sequence[Sequence[int]] = [spec.shape for spec in program.inputs]
+    if program.opened is not None:
+        shapes = program.opened.input_shapes(program.inputs, {})
+    return [
+        math.prod(shape) * numpy_dtype(spec.dtype).itemsize for shape, spec in zip(shapes, program.inputs, strict=True)
+    ]
 
 
 def room(spec: InputSpec) -> Array:

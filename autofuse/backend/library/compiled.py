@@ -21,6 +21,7 @@ from autofuse.backend.library.arrays import (
     aligned_zeros,
     as_array,
     example,
+    largest_bytes,
     lies_at,
     room,
     tensor_over,
@@ -70,6 +71,7 @@ class Library:
         self._names = [spec.name for spec in metadata.inputs if spec.name not in self._kept_names]
         self._accepts = [[(numpy_dtype(spec.dtype), spec) for spec in program.inputs] for program in metadata.programs]
         self._places = [range(len(program.inputs)) for program in metadata.programs]
+        self._most = [largest_bytes(program) for program in metadata.programs]
         self._copies = [
             [(place, place in program.copied or spec.dtype == "bool") for place, spec in enumerate(program.outputs)]
             for program in metadata.programs
@@ -95,7 +97,8 @@ class Library:
 
     def _results(self, inputs: Inputs) -> list[Array]:
         number, arrays, cuts = self._chosen(inputs)
-        tensors = list(map(tensor_over, arrays, repeat(self._kept(number)), self._places[number]))
+        kept, places, most = self._kept(number), self._places[number], self._most[number]
+        tensors = list(map(tensor_over, arrays, repeat(kept), places, most))
         made = self.arrays_of(number, self.call(number, tensors))
         if cuts is None:
             return made

@@ -6,7 +6,7 @@ each with all panels, would read all weights for every 16 rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from autofuse.device.target import Target
 from autofuse.kernels.families.contraction.direct import ContractionEmitter, TileTask
 from autofuse.kernels.families.contraction.family import CONTRACTION, PRODUCTS
 from autofuse.kernels.families.contraction.form import Contraction, contraction_form, results_a_column
-from autofuse.kernels.families.contraction.panels import PrefetchShare
+from autofuse.kernels.families.contraction.panels import PrefetchShare, streams
 from autofuse.kernels.families.contraction.parallel_grid import EVEN, ParallelGrid, evenness
 from autofuse.kernels.families.protocol import Schedule, vector_lanes
 from autofuse.kernels.families.registry import nests_of, units_of
@@ -25,15 +25,25 @@ from autofuse.kernels.nest.evaluate import Pack, Scope
 from autofuse.kernels.nest.nest import Nest
 from autofuse.kernels.nest.tiles import Run, Window, runs
 from autofuse.kernels.open_sizes.open_narrow import Narrow, NarrowRowsEmitter, narrow_product
-from autofuse.kernels.schedule.covers import Cover
+from autofuse.kernels.schedule.covers import Cover, cheapest
 from autofuse.kernels.schedule.knobs import packing
 from autofuse.kernels.tir.emit import Array, Emitter, Expr, Index
 from autofuse.kernels.workload.workload import Workload
 
-ASKING, NO_LIMIT = (1, 2, 4), 1 << 30
-"""Tiles among which a panel that is asked for is shared out: of how many there are, the most of these."""
+MANY, SOME = 4, 2
+"""Tiles among which a panel that is asked for is shared out: the first four of the longest, where there are as many,
+else the first two of any length, where there are two."""
 PAIR = 2
-"""Rows of a tile that is taken of the workload of more: one by one they would read a panel twice, and not ask ahead."""
+"""Rows of a tile that is taken of the workload of more: one by one they would read a panel twice."""
+LONGEST_LEFT = 8
+"""Rows up to which a tile of each number of rows is there, behind that of the next workload: what is left over whole
+tiles is two tiles as alike as they can be, and each panel is read as few times as may be."""
+PASS = 2
+"""What it costs to read a panel once more, in rows: it comes from the second cache."""
+LEAST = 4
+"""Rows that a tile costs at least: fewer wait for each of their sums."""
+ALIKE = 1e-3
+"""Of tiles that cost the same, those are taken that are most alike: each has time to ask for its part of a panel."""
 FEW = (1, 2, 3)
 """Rows of a call that have a loop of their own. They only read the weights."""
 ENOUGH_SUMS = 6
@@ -50,7 +60,8 @@ class ProductTile:
     """So many `rows` at a time of a product, as the only `nest` of a `workload` of `knobs`.
 
     `number`: which of the kernel's tiles that is. Its workload may have more rows, of which these are the first.
-    `narrow`: what it multiplies where that is bytes or bfloat16.
+    `shares`: whether tiles ask for the next panel, each for its part; few rows only read, which the hardware does
+    ahead. `narrow`: what it multiplies where that is bytes or bfloat16.
     """
 
     number: int
@@ -59,27 +70,28 @@ class ProductTile:
     nest: Nest
     form: Contraction
     knobs: Mapping[str, int | str]
+    shares: bool
     narrow: Narrow | None = None
 
     @property
-    def asks(self) -> bool:
-        """Whether its first tiles ask for weights ahead; few rows only read them, which the hardware does ahead."""
-        if self.narrow is None:
-            return bool(self.knobs["next_panel"])
-        return bool(self.knobs["prefetch"]) or (self.narrow.late and self.rows > PAIR)
+    def reads_ahead(self) -> bool:
+        """Whether the first tile of a panel asks for what it reads itself a little later."""
+        return self.narrow is not None and bool(self.knobs["prefetch"]) and not self.narrow.late
 
 
 @dataclass(frozen=True)
 class TileLoop:
     """A loop over so many tiles, `number`, one behind the other from row `begin` on.
 
-    `asking`: of so many tiles each asks for its share of the next panel; 0: they ask for nothing.
+    `asking`: parts of the next panel, of which each tile asks for its own; 0: they ask for nothing. `before`: tiles
+    ahead of these.
     """
 
     tile: ProductTile
     begin: Expr
     number: Expr
-    asking: int
+    asking: int = 0
+    before: Expr = 0
 
 
 def product_tiles(
@@ -97,20 +109,30 @@ def product_tiles(
     packed = [packing(schedule) for _, _, schedule in tiles]
     if any(one != packed[0] for one in packed) or not _is_even(products[0], target, threads):
         return None
+    longest, *smaller = products
+    left = range(smaller[0].rows + 1, min(longest.rows - 1, LONGEST_LEFT) + 1)
     pair = next((replace(tile, rows=PAIR) for tile in products[:0:-1] if tile.rows > PAIR), None)
-    kinds = [*products[:-1], *([pair] if pair else []), products[-1]]
-    return [tile for tile in kinds if tile is kinds[0] or tile.rows < kinds[0].rows]
+    kinds = [
+        *(replace(longest, rows=rows) for rows in left[::-1]),
+        *smaller[:-1],
+        *([pair] if pair else []),
+        smaller[-1],
+    ]
+    shorter = [replace(tile, shares=longest.shares and tile.rows > PAIR) for tile in kinds if tile.rows < longest.rows]
+    return [longest, *shorter]
 
 
 def product_counts(tiles: Sequence[int], rows: int) -> list[int]:
-    """How many tiles of each kind compute so many rows by the rule: a whole one where more rows are left than the next
-    smaller tile has. `tiles`: rows of each kind, the most first, the last of 1."""
-    left, found = rows, []
-    for size, smaller in zip(tiles, [*tiles[1:], 0], strict=True):
-        count = (left + size - 1 - min(smaller, size - 1)) // size if rows >= size else 0
-        left = max(left - count * size, 0)
-        found.append(count)
-    return found
+    """How many tiles of each kind compute so many rows by the rule: of the longest so many that two of them could
+    compute what is left, and for that the tiles that cost least.
+
+    `tiles`: rows of each kind, the most first, the last of 1.
+    """
+    whole = max(-(-rows // tiles[0]) - 2, 0)
+    left = rows - whole * tiles[0]
+    costs = {tile: max(tile, LEAST) + PASS + ALIKE * tile**2 for tile in tiles if tile <= left}
+    taken = cheapest(left, costs)
+    return [taken.count(tile) + whole * (tile == tiles[0]) for tile in tiles]
 
 
 def _product_tile(number: int, rows: int, workload: Workload, schedule: Schedule, target: Target) -> ProductTile | None:
@@ -131,7 +153,8 @@ def _product_tile(number: int, rows: int, workload: Workload, schedule: Schedule
     if not plain or not constant or kinds != {"output"} or len(form.windows) > 1 or results_a_column(form) != rows:
         return None
     together = min(rows, int(knobs["pixels"])) if number == 0 else rows
-    return ProductTile(number, together, workload, nest, form, knobs, narrow)
+    shares = together > PAIR and (bool(knobs["next_panel"]) if narrow is None else narrow.late)
+    return ProductTile(number, together, workload, nest, form, knobs, shares, narrow)
 
 
 def _is_even(tile: ProductTile, target: Target, threads: int) -> bool:
@@ -171,15 +194,22 @@ def emit_product(
             product.prepare()
             product.all_panels(rows, threads)
     with emitter.when(count > FEW[-1]):
-        _all_rows(emitter, tiles, cover, count, arrays, declare)
+        _all_rows(emitter, tiles, cover, count, arrays, declare, FEW[-1] + 1)
 
 
 def _all_rows(
-    emitter: Emitter, tiles: Sequence[ProductTile], cover: Cover, count: Expr, arrays: Arrays, declare: Declare
+    emitter: Emitter,
+    tiles: Sequence[ProductTile],
+    cover: Cover,
+    count: Expr,
+    arrays: Arrays,
+    declare: Declare,
+    least: int = 1,
 ) -> None:
-    """Emits `count` rows: panel by panel, each of which meets all rows, tile by tile."""
+    """Emits `count` rows, of which there are `least` or more: panel by panel, each of which meets all rows, tile by
+    tile."""
     first, target = tiles[0], emitter.target
-    loops = list(_loops(tiles, cover, count))
+    loops = list(_loops(tiles, cover, count, least, streams(target) and first.narrow is None))
     columns = -(-first.form.columns // target.lanes)
     panels = -(-columns // min(int(first.knobs["vectors"]), columns))
     tasks = ParallelGrid.cut(1, panels, 1, first.knobs)
@@ -205,7 +235,7 @@ def _registers(emitter: Emitter, tile: ProductTile, vectors: int) -> list[Any]:
 
 def _one_tile(scope: Scope, loop: TileLoop, place: Expr, panel: Expr, accumulators: list[Any]) -> None:
     """Emits one tile of a loop, number `place`, for one panel."""
-    tile, rows = loop.tile, loop.tile.rows
+    tile, rows, place = loop.tile, loop.tile.rows, loop.before + place
     batch: Index = (0,) * len(tile.form.batch)
     if tile.narrow is not None:
         narrow = NarrowRowsEmitter(scope, tile.nest, tile.narrow, rows, place, loop.asking)
@@ -216,34 +246,46 @@ def _one_tile(scope: Scope, loop: TileLoop, place: Expr, panel: Expr, accumulato
     product.panel(batch, panel, (0,), accumulators, (Window(rows, 1, outputs=rows), 0))
 
 
-def _loops(tiles: Sequence[ProductTile], cover: Cover, count: Expr) -> Iterator[TileLoop]:
-    """All tiles of `count` rows, the most rows first. The first kind that there is asks for the next panel."""
+def _loops(tiles: Sequence[ProductTile], cover: Cover, count: Expr, least: int, alone: bool) -> Iterator[TileLoop]:
+    """All tiles of `count` rows, the most rows first. The first ones ask for weights ahead, but where `alone` not one
+    that is the only one, since the hardware reads its stream."""
     begin: Expr = tirx.const(0, "int32")
-    for number, (tile, whole) in enumerate(zip(tiles, cover.emitted(count), strict=True)):
-        if cover.uses(number):
-            begin = yield from _asking_first(tile, begin, whole, number == cover.main)
+    before: Expr = tirx.const(0, "int32")
+    counts = cover.emitted(count)
+    used = [number for number in range(len(tiles)) if cover.uses(number, least)]
+    total = builder.bind(sum((counts[number] for number in used), start=before))
+    for number in used:
+        tile, left = tiles[number], counts[number]
+        for asking, some in _asking(tile, left, before, total, number == cover.main, alone):
+            taken = builder.bind(some)
+            yield TileLoop(tile, begin, taken, asking, before)
+            begin, before = builder.bind(begin + taken * tile.rows), builder.bind(before + taken)
+            left = builder.bind(left - taken)
+        yield TileLoop(tile, begin, left)
+        begin, before = builder.bind(begin + left * tile.rows), builder.bind(before + left)
 
 
-def _asking_first(tile: ProductTile, begin: Expr, number: Expr, is_largest: bool) -> Generator[TileLoop, None, Expr]:
-    """So many tiles of a kind from row `begin` on: those that ask for the next panel, then the others. The row behind
-    them."""
-    left = number
-    if tile.asks:
-        asked: Expr = tirx.const(0, "int32")
-        shared = is_largest and (tile.narrow is None or tile.narrow.late)
-        steps = ASKING if shared else ASKING[:1]
-        for asking, beyond in zip(steps, [*steps[1:], NO_LIMIT], strict=True):
-            fits = tirx.all(begin == 0, number >= asking, number < beyond)
-            some = builder.bind(tirx.Select(fits, tirx.const(asking, "int32"), tirx.const(0, "int32")))
-            yield TileLoop(tile, begin, some, asking)
-            asked = asked + some
-        left, begin = builder.bind(number - asked), builder.bind(begin + asked * tile.rows)
-    yield TileLoop(tile, begin, left, 0)
-    return builder.bind(begin + left * tile.rows)
+def _asking(
+    tile: ProductTile, number: Expr, before: Expr, total: Expr, is_main: bool, alone: bool
+) -> Iterator[tuple[int, Expr]]:
+    """Of so many tiles of a kind, behind those `before` them: (parts of the next panel, how many tiles ask for one
+    each). `alone`: see `_loops`."""
+    none, one = tirx.const(0, "int32"), tirx.const(1, "int32")
+    if tile.reads_ahead:
+        yield 1, tirx.Select(tirx.all(before == 0, number > 0), one, none)
+    if not tile.shares:
+        return
+    some = tirx.min(number, SOME if is_main else tirx.max(SOME - before, 0))
+    if is_main:
+        yield MANY, tirx.Select(number >= MANY, tirx.const(MANY, "int32"), none)
+        some = tirx.Select(number >= MANY, none, some)
+    yield SOME, tirx.Select(total > 1, some, none)
+    if not alone:
+        yield 1, tirx.Select(total == 1, number, none)
 
 
 class RowsEmitter(ContractionEmitter):
-    """Emits one tile of a product, number `place` of its loop."""
+    """Emits one tile of a product, number `place`, which asks for one of so many parts of the next panel."""
 
     def __init__(self, scope: Scope, tile: ProductTile, place: Expr, asking: int) -> None:
         super().__init__(scope, tile.nest, tile.form, tile.knobs)
@@ -295,7 +337,13 @@ class FewRowsEmitter(ContractionEmitter):
         """See ContractionEmitter."""
         return None
 
-    def vector_offset(self, vector: int) -> int:
+    def places(self, task: TileTask, block: Expr, tap: Expr) -> Callable[[Expr, int], Expr]:
         """See ContractionEmitter: each panel lies behind all channels of the one before."""
-        panel, own = divmod(vector, self.vectors)
-        return panel * self.blocks * self.block * self.panel_lanes + own * self.lanes
+        last = -(-task.vectors // self.vectors) - 1
+        panels = [
+            super(FewRowsEmitter, self).places(
+                replace(task, panel=task.panel + number, last=task.last and number == last), block, tap
+            )
+            for number in range(last + 1)
+        ]
+        return lambda channel, vector: panels[vector // self.vectors](channel, vector % self.vectors)

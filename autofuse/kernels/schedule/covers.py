@@ -47,7 +47,7 @@ def stepped(values: Sequence[int], position: Expr) -> Expr:
 
 def looked_up(values: Sequence[int], position: Expr) -> Expr:
     """The same of few small values, which lie side by side in one integer."""
-    if len(values) > PLACES or max(values) >= 1 << BITS or len(set(values)) == 1:
+    if len(values) > PLACES or min(values) < 0 or max(values) >= 1 << BITS or len(set(values)) == 1:
         return stepped(values, position)
     table = sum(value << BITS * place for place, value in enumerate(values))
     table -= (table >> 63) << 64  # as a signed integer
@@ -120,9 +120,9 @@ class Cover:
         found[self.main] += whole
         return found
 
-    def uses(self, number: int) -> bool:
-        """Whether a tile of the length with that number computes rows."""
-        return number == self.main or any(counts[number] for counts in (*self.few, *self.rest))
+    def uses(self, number: int, least: int = 0) -> bool:
+        """Whether a tile of the length with that number computes rows, of which there are `least` or more."""
+        return number == self.main or any(counts[number] for counts in (*self.few[least:], *self.rest))
 
     def emitted(self, rows: Expr) -> list[Expr]:
         """`counts` of a number of rows that is known when the kernel runs."""
@@ -139,5 +139,8 @@ class Cover:
     def text(self) -> str:
         """Which tiles are taken for how many rows."""
         used = [number for number in range(len(self.lengths)) if self.uses(number)]
+        if any(counts[self.main] < 0 for counts in self.rest):  # what is left is shared with a whole tile
+            others = ", ".join(str(self.lengths[number]) for number in used if number != self.main)
+            return f"tiles of {self.lengths[self.main]} rows, the last ones of {others}, {said(self.is_measured)}"
         rest = [[counts[number] for number in used] for counts in self.rest]
         return f"tiles of {taken_for([self.lengths[number] for number in used], rest)} rows, {said(self.is_measured)}"

@@ -113,7 +113,7 @@ def test_tiles_are_chosen_by_their_times_where_all_were_measured(alone: Path, tm
     base, path = tmp_path / "known.db", tmp_path / "timed.so"
     measured(alone, base, [(16, SIX_ROWS, 118.0), (4, SIX_ROWS, 22.0)])
     untimed = api.compile(alone, database=str(base), threads=1, dry_run=True, sizes=SIZES)
-    ruled = "tiles of 6 for 5 or more, 4 for 3 or more, 2 for 2 or more, 1 rows, by rule"
+    ruled = "tiles of 6 rows, the last ones of 5, 4, 2, 1, by rule"
     assert untimed.groups[0].source == f"tile of 16 rows; {ruled}"
     measured(alone, base, [(1, SIX_ROWS, 20.0)])
     timed = api.compile(alone, path, database=str(base), threads=1, sizes=SIZES)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from math import prod
 from typing import Any
 
@@ -18,12 +18,12 @@ from autofuse.kernels.families.contraction.panels import (
     NARROW,
     NARROW_BLOCK,
     CopiedRow,
+    PanelLayout,
     PrefetchShare,
-    pack_weights,
     packed_at_run_time,
     prefetch,
 )
-from autofuse.kernels.families.contraction.parallel_grid import ParallelGrid
+from autofuse.kernels.families.contraction.parallel_grid import ParallelGrid, Task
 from autofuse.kernels.families.elementwise import ends_in_chain
 from autofuse.kernels.nest.evaluate import Scope, Store
 from autofuse.kernels.nest.nest import Nest
@@ -48,17 +48,6 @@ class TileTask:
     vectors: int
     last: bool
     window: Window
-
-
-@dataclass(frozen=True)
-class Task:
-    """The share of a task of the parallel loop: `panels` and `rows` in it, and where the n-th of each stands."""
-
-    batch: Index
-    panels: int
-    rows: int
-    panel_at: Callable[[Expr], Expr]
-    row_at: Callable[[Expr], Index]
 
 
 EmitTile = Callable[[TileTask, Run, Expr], None]
@@ -86,6 +75,8 @@ class ContractionEmitter:
         )
         self.taps = prod(window.kernel for window in form.windows)
         self.panel_lanes = self.vectors * self.lanes
+        cut = self.full_panels and self.rest_vectors and scope.workload.values[form.w].kind == "constant"
+        self.last_lanes = (self.rest_vectors if cut else self.vectors) * self.lanes
         self.all_rows = divisor_near(prod(form.rows), int(knobs["rows_per_task"])) == prod(form.rows)
         self.copy: Any = None
         self.store: Store | None = None
@@ -338,12 +329,11 @@ class ContractionEmitter:
         windows = (*form.windows[:-1], task.window)
         outer = task.row[: len(windows) - 1]
         flat_tap = kernel_tap(windows, (*outer, start), taps)
-        packed_at = 0 if self.direct else self.weight_offset(task, block, flat_tap)
+        place = None if self.direct else self.places(task, block, flat_tap)
 
         def weight(channel: Expr, c: int, lane: Expr) -> Expr:
-            if self.weights is not None:
-                offset = packed_at + channel * self.panel_lanes + self.vector_offset(c) + lane
-                return self.weights.buffer[emitter.simplify(offset)]
+            if self.weights is not None and place is not None:
+                return self.weights.buffer[emitter.simplify(place(channel, c) + lane)]
             column = (task.panel * self.vectors + c) * lanes + lane
             index = form.w_index(task.batch, 0, block * self.block + channel, column)
             return self.scope.read(form.w, tuple(emitter.simplify(part) for part in index))
@@ -377,24 +367,29 @@ class ContractionEmitter:
         narrow = self.lanes <= NARROW and channels > NARROW and channels % NARROW == 0
         return NARROW if narrow else 1
 
+    @cached_property
+    def layout(self) -> PanelLayout:
+        """How the weights lie once they are packed."""
+        batches = prod(self.form.weight_batch)
+        return PanelLayout(batches, self.panels, self.blocks, self.taps, self.block, self.panel_lanes, self.last_lanes)
+
     def weight_offset(self, task: TileTask, block: Expr, tap: Expr) -> Expr:
-        """Offset of the packed weights [batch, panel, block, tap, channel, lane] of one tap."""
+        """Offset of the packed weights of one tap."""
         flat: Expr = 0
         for position, extent in zip(task.batch, self.form.weight_batch, strict=True):
             flat = flat * extent + (position if extent > 1 else 0)
-        flat = (flat * self.panels + task.panel) * self.blocks + block
-        return self.emitter.simplify((flat * self.taps + tap) * self.block * self.panel_lanes)
+        return self.emitter.simplify(self.layout.offset(flat, task.panel, block, tap, task.last))
 
-    def vector_offset(self, vector: int) -> int:
-        """Offset of a vector of a channel's weights from the first one of its tile."""
-        return vector * self.lanes
+    def places(self, task: TileTask, block: Expr, tap: Expr) -> Callable[[Expr, int], Expr]:
+        """Where the packed weights begin, by the channel of a block and the vector, at one tap."""
+        at, width = self.weight_offset(task, block, tap), self.layout.width(task.last)
+        return lambda channel, vector: at + channel * width + vector * self.lanes
 
     def packed_weights(self) -> Array:
-        """The weights as [batch, panel, block, tap, channel, lane]: packed ahead, or at run time when computed."""
-        form = self.form
-        shape = (prod(form.weight_batch), self.panels, self.blocks, self.taps, self.block, self.panel_lanes)
+        """The weights in panels: packed ahead, or at run time when computed."""
+        form, layout = self.form, self.layout
         if self.scope.workload.values[form.w].kind == "constant":
             place = self.scope.workload.of_kind("constant").index(form.w)
-            name = "_".join(map(str, (f"weights{form.w}", *shape))) + form.packing
-            return self.scope.declare_constant(name, lambda c: pack_weights(c[place], form, shape), shape, "float32")
-        return packed_at_run_time(self.scope, form, shape)
+            name = "_".join(map(str, (f"weights{form.w}", *layout.box))) + form.packing
+            return self.scope.declare_constant(name, lambda c: layout.pack(c[place], form), layout.shape, "float32")
+        return packed_at_run_time(self.scope, form, layout.box)

@@ -69,7 +69,7 @@ class DotEmitter(ContractionEmitter):
     def __init__(self, scope: Scope, nest: Nest, form: Contraction, knobs: Knobs) -> None:
         super().__init__(scope, nest, form, knobs)
         self.lanes = self.emitter.lanes
-        self.vectors = self.panel_lanes = -(-form.columns // -(-form.columns // MOST_COLUMNS))
+        self.vectors = self.panel_lanes = self.last_lanes = -(-form.columns // -(-form.columns // MOST_COLUMNS))
         self.full_panels, self.rest_vectors = divmod(form.columns, self.vectors)
         self.panels = self.full_panels + (self.rest_vectors > 0)
         self.block, self.blocks = self.lanes, form.depth // self.lanes

@@ -22,7 +22,7 @@ class GroupLanesEmitter(ContractionEmitter):
         emitter, form, lanes, group = self.emitter, self.form, self.lanes, self.form.depth
         windows = (*form.windows[:-1], task.window)
         outer = task.row[: len(windows) - 1]
-        packed_at = self.weight_offset(task, block, kernel_tap(windows, (*outer, start), taps))
+        packed = self.places(task, block, kernel_tap(windows, (*outer, start), taps))
         x, first = self.scope.arrays[form.x], block * self.block
         for c in range(task.vectors):
             column = emitter.simplify((task.panel * self.vectors + c) * lanes)
@@ -32,7 +32,5 @@ class GroupLanesEmitter(ContractionEmitter):
                 sums = task.accumulators[c * run.width + r]
                 for channel in range(channels):
                     own = shuffled(read, [lane // group * group + first + channel for lane in range(lanes)])
-                    weight = emitter.vector_at(
-                        self.weights.buffer, packed_at + channel * self.panel_lanes + c * lanes, lanes
-                    )
+                    weight = emitter.vector_at(self.weights.buffer, packed(channel, c), lanes)
                     emitter.put_vector(sums, 0, emitter.vector_at(sums, 0, lanes) + own * weight, lanes)

@@ -50,6 +50,60 @@ def pack_weights(weights: np.ndarray, form: Contraction, shape: tuple[int, ...])
     return np.ascontiguousarray(parts.transpose(0, 1, 3, 5, 4, 2))
 
 
+@dataclass(frozen=True)
+class PanelLayout:
+    """How packed weights lie: [batch, panel, block, tap, channel, lane], with so many `lanes` in a panel.
+
+    The last panel of a batch has those that hold columns, `last`: it is a stream, too, and no line of it is read in
+    vain.
+    """
+
+    batches: int
+    panels: int
+    blocks: int
+    taps: int
+    block: int
+    lanes: int
+    last: int
+
+    @property
+    def box(self) -> tuple[int, ...]:
+        """The extents, were the last panel as wide as the others."""
+        return (self.batches, self.panels, self.blocks, self.taps, self.block, self.lanes)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents; of panels that are not alike how many numbers there are."""
+        if self.last == self.lanes:
+            return self.box
+        return (self.batches * self._columns * self.blocks * self.taps * self.block,)
+
+    @property
+    def _columns(self) -> int:
+        """Lanes of all panels of a batch."""
+        return (self.panels - 1) * self.lanes + self.last
+
+    def width(self, is_last: bool) -> int:
+        """Numbers from one channel of a panel to the next."""
+        return self.last if is_last else self.lanes
+
+    def offset(self, batch: Expr, panel: Expr, block: Expr, tap: Expr, is_last: bool) -> Expr:
+        """Of the first channel of a block at a tap."""
+        if self.last == self.lanes:
+            return (((batch * self.panels + panel) * self.blocks + block) * self.taps + tap) * self.block * self.lanes
+        columns = batch * self._columns + panel * self.lanes
+        within = (block * self.taps + tap) * self.width(is_last)
+        return (columns * self.blocks * self.taps + within) * self.block
+
+    def pack(self, weights: np.ndarray, form: Contraction) -> np.ndarray:
+        """Weights of a form as they lie here."""
+        box = pack_weights(weights, form, self.box)
+        if self.last == self.lanes:
+            return box
+        parts = (box[:, :-1], box[:, -1, ..., : self.last])
+        return np.concatenate([part.reshape(self.batches, -1) for part in parts], axis=1).ravel()
+
+
 def packed_at_run_time(scope: Scope, form: Contraction, shape: tuple[int, ...]) -> Array:
     """A computed right-hand side copied into panels of `shape`, zero beyond its edges."""
     emitter = scope.emitter
@@ -151,6 +205,15 @@ def arrives_late(target: Target, size_bytes: int) -> bool:
     """Whether a panel's first tiles wait for weights of so many bytes, of which wide vectors take many at a time: they
     come from memory, or from where other kernels drove them since the last call."""
     return target.lanes > NARROW and size_bytes >= target.l2_bytes // DRIVEN
+
+
+def streams(target: Target) -> bool:
+    """Whether the hardware reads a stream of weights as fast as memory gives it, and asking is in its way.
+
+    AMD's cores do (Zen 4, 512x2048 from memory: by one tile of 4 to 7 rows without asking 0.71 to 0.80 of the time, by
+    one of 8 0.96; two tiles of 8 rows take 1.09 times as long without it). For others, see `DRIVEN`.
+    """
+    return target.mcpu.startswith("znver")
 
 
 def prefetch(emitter: Emitter, weights: Any, start: Expr, share: PrefetchShare) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -14,6 +14,7 @@ from autofuse.device.rates import CoreRates
 from autofuse.kernels.families.contraction.form import Contraction
 from autofuse.kernels.families.contraction.winograd import tiles_along
 from autofuse.kernels.nest.tiles import divisor_near
+from autofuse.kernels.tir.offsets import Expr, Index
 
 READING = 3.5
 """How many times slower a kernel reads its weights, between its arithmetic, than a loop that only reads (Emerald
@@ -22,6 +23,17 @@ TRANSFORMING = 1.5
 """How many times as long as its products Winograd's algorithm takes with its transforms."""
 EVEN = 0.85
 """How evenly threads have to share tasks whose work is the better the larger they are: Winograd's, and whole maps."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """The share of a task of the parallel loop: `panels` and `rows` in it, and where the n-th of each stands."""
+
+    batch: Index
+    panels: int
+    rows: int
+    panel_at: Callable[[Expr], Expr]
+    row_at: Callable[[Expr], Index]
 
 
 @dataclass(frozen=True)

@@ -16,17 +16,11 @@ from typing import Any
 import tvm.script.ir_builder.tirx as builder
 from tvm import tirx
 
-from autofuse.kernels.families.contraction.direct import (
-    CHAINED,
-    ContractionEmitter,
-    EmitTile,
-    Knobs,
-    Task,
-    TileTask,
-)
+from autofuse.kernels.families.contraction.direct import CHAINED, ContractionEmitter, EmitTile, Knobs, TileTask
 from autofuse.kernels.families.contraction.dot import DotEmitter
 from autofuse.kernels.families.contraction.form import Convolution
 from autofuse.kernels.families.contraction.group_lanes import GroupLanesEmitter
+from autofuse.kernels.families.contraction.parallel_grid import Task
 from autofuse.kernels.families.moves.transposes import LEAST_SIDE, turned
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.nest.nest import Nest

@@ -32,7 +32,7 @@ from autofuse.kernels.families.contraction.guesses.tiles import (
     busiest_tiles,
 )
 from autofuse.kernels.families.contraction.guesses.winograd import fills_tiles, winograd_guesses
-from autofuse.kernels.families.contraction.panels import NARROW, arrives_late
+from autofuse.kernels.families.contraction.panels import NARROW, arrives_late, streams
 from autofuse.kernels.families.contraction.parallel_grid import EVEN, evenness, weight_bytes
 from autofuse.kernels.families.contraction.winograd import ALGORITHMS
 from autofuse.kernels.families.protocol import Case, Guess
@@ -98,7 +98,8 @@ def _direct_guesses(case: Case, form: Contraction) -> list[Guess]:
         guesses = [*({**guess, OPERAND: "direct"} for guess in guesses[:2]), *guesses]
     guesses = [*_held_rows(case, guesses[0], form), *guesses]
     ahead = _widened_ahead(case, guesses[0], form) if is_widened(case.workload, form) else []
-    if 1 in case.knobs.get(NEXT_PANEL, ()) and arrives_late(case.target, 4 * prod(form.w_shape)):
+    stream = streams(case.target) and results_a_column(form) <= int(guesses[0].get(PIXELS, 1))
+    if 1 in case.knobs.get(NEXT_PANEL, ()) and arrives_late(case.target, 4 * prod(form.w_shape)) and not stream:
         guesses = [*({**guess, NEXT_PANEL: 1} for guess in guesses[:2]), *guesses]
     if not _crowded(case.workload):
         return [*ahead, *guesses]
