@@ -36,7 +36,8 @@ from autofuse.fusion.legality import ordered_groups
 from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.graph.model import Graph
 from autofuse.graph.transform.open_sizes.caches import Caches
-from autofuse.graph.transform.open_sizes.images.grid_graph import Extent, GridGraph, Point
+from autofuse.graph.transform.open_sizes.extents import Extent, Point
+from autofuse.graph.transform.open_sizes.images.grid_graph import GridGraph
 from autofuse.graph.transform.open_sizes.images.grid_rules import GridGroup, GridOperators, grid_groups
 from autofuse.graph.transform.open_sizes.images.grid_tiles import tile_graph
 from autofuse.graph.transform.open_sizes.images.grid_windows import Look, Slide

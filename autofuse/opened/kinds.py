@@ -17,8 +17,9 @@ from autofuse.graph.loading.given.sizes import OpenSize, open_ones
 from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
 from autofuse.graph.transform.images_first import images_first, no_divisors, size_in_front
-from autofuse.graph.transform.open_sizes.images.grid_graph import GridGraph, Point, points
-from autofuse.graph.transform.open_sizes.images.places import softmaxes_over_places, with_places_apart
+from autofuse.graph.transform.open_sizes.extents import Point
+from autofuse.graph.transform.open_sizes.images.grid_graph import GridGraph, points
+from autofuse.graph.transform.open_sizes.images.places import over_places, with_places_apart
 from autofuse.graph.transform.open_sizes.images.reading import read_either
 from autofuse.graph.transform.open_sizes.images.scales.apart import with_scales_apart
 from autofuse.graph.transform.open_sizes.images.turning import with_scores_first
@@ -75,12 +76,12 @@ def read_images(model: Path, given: Given, sizes: Sequence[OpenSize], told: Prog
         return with_scores_first(turned(point))
 
     @cache
-    def over_places() -> frozenset[str]:
-        return softmaxes_over_places([loaded(point) for point in (base, *twins)])
+    def mixing() -> frozenset[str]:
+        return over_places([loaded(point) for point in (base, *twins)])
 
     @cache
     def whole(point: Point) -> Graph:
-        return with_places_apart(loaded(point), over_places())
+        return with_places_apart(loaded(point), mixing())
 
     @cache
     def in_maps(point: Point) -> Graph:

@@ -13,12 +13,8 @@ from autofuse.errors import InputError
 from autofuse.graph.loading.given.sizes import OpenSize, open_sizes, parse_sizes
 from autofuse.graph.loading.load import from_model
 from autofuse.graph.model import Graph
-from autofuse.graph.transform.open_sizes.images.grid_graph import (
-    Extent,
-    GridGraph,
-    Point,
-    points,
-)
+from autofuse.graph.transform.open_sizes.extents import Extent, Point
+from autofuse.graph.transform.open_sizes.images.grid_graph import GridGraph, points
 from autofuse.graph.transform.open_sizes.images.grid_rules import GridOperators, check_grid, grid_groups
 from autofuse.graph.transform.open_sizes.images.grid_tiles import tile_graph
 from autofuse.graph.transform.open_sizes.images.grid_windows import Slide
@@ -118,11 +114,10 @@ REFUSED = {
     "softmax over places": ("y = Softmax <axis = 3> (x)", {}, "Softmax '.*'.*places along w"),
     "cubic, without what is outside": ('y = Resize <mode = "cubic", exclude_outside = 1> (x, , t)',
                                        {"t": np.array([1, 1, 1.5, 2], np.float32)}, "exclude_outside"),
-    "channels among places": ("y = Reshape (x, t)", {"t": [1, 1, 2, -1]}, "several extents along h"),
     "fewer counted": ("y = AveragePool <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (x)", {}, "count_include_pad"),
     "the size": ("s = Shape <start = 2, end = 3> (x); c = Cast <to = 1> (s); y = Div (x, c)", {}, "depends on it"),
-    "every second": ("y = Slice (x, one, end, axes, two)",
-                     {"one": [0], "end": [1 << 40], "axes": [2], "two": [2]}, "another rule"),
+    "backwards": ("y = Slice (x, one, end, axes, two)",
+                  {"one": [-1], "end": [-(1 << 40)], "axes": [2], "two": [-1]}, "another rule"),
 }  # fmt: skip
 
 
@@ -156,10 +151,12 @@ def slides_of(body: str, weights: dict[str, Any]) -> dict[int, Slide]:
         ("y = ConvTranspose <strides = [2, 2], pads = [1, 1, 0, 0]> (x, w)", Slide(1, 2, 0, 2), 5),
         ("y = ConvTranspose <pads = [1, 1, 1, 1]> (x, w)", Slide(1, 1, -1, 3), 10),
         ('y = Resize <mode = "linear"> (x, , t)', Slide(1, 2, -1, 3), 6),
+        ("y = Slice (x, one, end, axes, steps)", Slide(2, 1, 1, 1), 15),
     ],
 )
 def test_what_eight_results_see(body: str, slide: Slide, seen: int) -> None:
-    found = slides_of(body, {"w": W, "t": np.array([1, 1, 2, 2], np.float32)})
+    numbers = {"one": [1, 1], "end": [1 << 40, 1 << 40], "axes": [2, 3], "steps": [2, 2]}
+    found = slides_of(body, {"w": W, "t": np.array([1, 1, 2, 2], np.float32), **numbers})
     assert found == {0: slide, 1: slide}
     assert slide.seen(8) == seen
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from autofuse.backend.container.open_spec import AxisSpec, FurtherSpec
-from autofuse.graph.transform.open_sizes.images.grid_graph import Extent, Joined
+from autofuse.graph.transform.open_sizes.extents import Extent, Joined
 from autofuse.graph.transform.open_sizes.stored_shapes import OpenImages, OpenRows
 
 

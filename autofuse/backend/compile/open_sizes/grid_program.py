@@ -23,7 +23,13 @@ from autofuse.backend.container.open_spec import OpenSpec, SizeSpec
 from autofuse.backend.container.stored_axes import image_axes
 from autofuse.device.target import Target
 from autofuse.graph.own.joined_places import merged_axes
-from autofuse.graph.transform.open_sizes.images.grid_attention import lies_in_rows, of_one_image, size_of_images
+from autofuse.graph.transform.open_sizes.attention import Attention
+from autofuse.graph.transform.open_sizes.images.grid_attention import (
+    extents_of,
+    lies_in_rows,
+    of_one_image,
+    size_of_images,
+)
 from autofuse.graph.transform.open_sizes.images.grid_graph import GridGraph
 from autofuse.graph.transform.open_sizes.images.grid_rules import GridGroup
 from autofuse.graph.transform.open_sizes.images.resizing import resizing_of
@@ -118,7 +124,7 @@ def built_kernel(opened: GridGraph, group: BuiltGroup, emission: Emission, threa
         return make_one(group.bound.workload, group.form, emission.target)
     if group.group.attention is not None:
         bound = group.tiles[()].bound
-        rows = _rows(opened, bound)
+        rows = _rows(opened, bound, group.group.attention)
         form = AttentionForm(rows=rows, repeated=_each(opened, bound), in_front=True)
         return attention_kernel(bound.workload, group.group.attention, form, emission.target)
     if group.group.recurs:
@@ -143,14 +149,17 @@ def built_kernel(opened: GridGraph, group: BuiltGroup, emission: Emission, threa
     return make(group.form, tiles, emission.target, threads)
 
 
-def _rows(opened: GridGraph, bound: BoundWorkload) -> dict[int, OpenAxis]:
-    """The open axis of what one kernel of all places reads and makes of an image, by index."""
+def _rows(opened: GridGraph, bound: BoundWorkload, attention: Attention | None = None) -> dict[int, OpenAxis]:
+    """The open axis of what one kernel of all places reads and makes of an image, by index; in an attention with the
+    number of its extent."""
     alone = of_one_image(opened)
-    return {
-        index: OpenAxis(next(iter(alone.axes[name])))
-        for index, name in bound.arguments
-        if alone.has(name) and not (name in alone.parts and not lies_in_rows(alone, name))
-    }
+    numbers = {} if attention is None else extents_of(alone, alone.graph.by_name[attention.softmax])
+    found = {}
+    for index, name in bound.arguments:
+        if alone.has(name) and not (name in alone.parts and not lies_in_rows(alone, name)):
+            axis, extent = next(iter(alone.axes[name].items()))
+            found[index] = OpenAxis(axis, size=numbers.get(extent, 0))
+    return found
 
 
 def _each(opened: GridGraph, bound: BoundWorkload) -> list[int]:

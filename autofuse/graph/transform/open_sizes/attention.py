@@ -311,6 +311,8 @@ class _Finder:
         if len(readers) != 1 or name in self.graph.returned:
             return None
         (reader,) = readers
+        if not self.opened.has(reader.outputs[0]):
+            return None
         fits = reader.op_type == "Transpose" or (reader.op_type in VIEWS and self._same_runs(reader))
         fits = fits or (reader.op_type in ELEMENTWISE | QUANTISATION and self._reads_one(reader))
         return reader if fits and _is_known(reader) and len(reader.outputs) == 1 else None

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.graph.loading.given.sizes import OpenSize
-from autofuse.graph.transform.open_sizes.images.grid_graph import Extent, Joined
+from autofuse.graph.transform.open_sizes.extents import Extent, Joined
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis
 from autofuse.graph.transform.open_sizes.repeats import Repeats
 

@@ -2,18 +2,20 @@
 
 Between convolutions along a size, or along height and width, stands attention over all places. It is found as that of
 an open number of tokens is, in the graph as if nothing else were open. What it reads and makes may stand behind
-channels, as images do.
+channels, as images do. Keys may be places of another map, as behind a strided convolution: then it is found as that of
+two lengths is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
 from autofuse.graph.model import Graph, Operator
-from autofuse.graph.transform.open_sizes.attention import Attention, attention_around
-from autofuse.graph.transform.open_sizes.images.grid_graph import Extent, GridGraph, Point
+from autofuse.graph.transform.open_sizes.attention import COLUMNS, ROWS, Attention, attention_around
+from autofuse.graph.transform.open_sizes.extents import Extent, Point
+from autofuse.graph.transform.open_sizes.images.grid_graph import GridGraph
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis, OpenGraph, row_axis
 
 
@@ -27,27 +29,64 @@ def grid_attentions(opened: GridGraph) -> dict[str, Attention]:
 
 
 def _found(opened: GridGraph, softmax: Operator) -> Attention:
-    extents = set(opened.axes[softmax.inputs[0]].values())
-    if len(extents) != 1:
-        raise opened.refused(softmax, "its queries and its keys have several extents")
-    (extent,) = extents
-    rows, graph = rows_along(opened, extent), opened.graph
-    stops: set[str] = set()
+    extents, graph = extents_of(opened, softmax), opened.graph
+    views = [rows_along(opened, extent, extents) for extent in extents]
+    stops = _behind_others(opened, views, extents)
     while True:
-        attention = attention_around(rows, softmax, stops)
+        attention = _around(views, softmax, stops)
         shared = _shared(graph, attention)
-        further = {name for name in shared if rows.place(name) is not None} - stops
+        further = {name for name in shared if any(view.place(name) is not None for view in views)} - stops
         if not further:
             break
         stops |= further
     for name in attention.operators:
         operator = graph.by_name[name]
         for touched in (*operator.inputs, *operator.outputs):
-            if set(opened.axes.get(touched, {}).values()) - extents:
+            if set(opened.axes.get(touched, {}).values()) - extents.keys():
                 raise opened.refused(operator, f"{touched!r} has another extent than the tokens of its attention")
         if not shared.isdisjoint(operator.outputs):
             raise opened.refused(operator, "something beside its attention reads what it makes")
     return attention
+
+
+def extents_of(opened: GridGraph, softmax: Operator) -> dict[Extent, int]:
+    """The extents of the queries and of the keys of an attention, one where both have the same, with a number for each.
+    InputError where its scores have others."""
+    own, rank = opened.axes[softmax.outputs[0]], len(opened.graph.tensors[softmax.outputs[0]].shape)
+    both = [own[rank + place] for place in (ROWS, COLUMNS) if rank + place in own]
+    if len(both) != len(own) or len(both) < 2:
+        raise opened.refused(softmax, "its scores have other extents than those of queries and keys")
+    return {one: number for number, one in enumerate(dict.fromkeys(both))}
+
+
+def _around(views: Sequence[OpenGraph], softmax: Operator, stops: Collection[str]) -> Attention:
+    """The attention of a softmax whose queries and keys have the extents of these views: the same one, or two."""
+    found = [attention_around(view, softmax, stops) for view in views]
+    if len(found) == 1:
+        return found[0]
+    (queries, keys), graph = found, views[0].graph
+    own = {
+        name
+        for view, one in zip(views, found, strict=True)
+        for name in one.operators
+        if any(map(view.has, (*graph.by_name[name].inputs, *graph.by_name[name].outputs)))
+    }
+    assert keys.keys is not None
+    ordered = tuple(sorted(own, key=graph.position.__getitem__))
+    return replace(queries, operators=ordered, keys=replace(keys.keys, size=1))
+
+
+def _behind_others(opened: GridGraph, views: Sequence[OpenGraph], extents: Collection[Extent]) -> set[str]:
+    """The tensors of some views that are made of others with the same places, which are in none of these."""
+    places = {part.size for extent in extents for part in extent.parts}
+    known = {name for name in opened.axes if any(view.has(name) for view in views)}
+    others = {name for name, own in opened.axes.items() if places & _sizes(own.values())} - known
+    makers = (operator for operator in opened.graph.operators if not others.isdisjoint(operator.inputs))
+    return {name for operator in makers for name in operator.outputs if name in known}
+
+
+def _sizes(extents: Iterable[Extent]) -> set[int]:
+    return {part.size for extent in extents for part in extent.parts}
 
 
 def _shared(graph: Graph, attention: Attention) -> set[str]:
@@ -60,17 +99,17 @@ def _shared(graph: Graph, attention: Attention) -> set[str]:
 
 def size_of_images(opened: GridGraph) -> int | None:
     """The number of the open size that says how many images, or signals, there are: in front of all else in each tensor
-    that has it, but for inputs and outputs. None where there is none, or no other size."""
+    that has it, but for inputs and outputs, or in a product with others. None where there is none, or no other size."""
     outside = {*opened.graph.inputs, *opened.graph.outputs}
     for number in range(len(opened.sizes)) if len(opened.sizes) > 1 else ():
         placed = [
-            (axis, extent.per, extent.more, extent.times)
+            (axis, extent.per, extent.more)
             for name, axes in opened.axes.items()
             if name not in outside
             for axis, extent in axes.items()
-            if any(part.size == number for part in extent.parts)
+            if extent.size == number and extent.times is None
         ]
-        if placed and set(placed) == {(0, 1, 0, None)}:
+        if placed and set(placed) == {(0, 1, 0)}:
             return number
     return None
 
@@ -82,7 +121,10 @@ def of_one_image(opened: GridGraph) -> GridGraph:
         return opened
 
     def others(known: Mapping[str, Mapping[int, Extent]]) -> dict[str, dict[int, Extent]]:
-        kept = {name: {at: one for at, one in own.items() if one.size != number} for name, own in known.items()}
+        kept = {
+            name: {at: one for at, one in own.items() if one.size != number or one.times is not None}
+            for name, own in known.items()
+        }
         return {name: own for name, own in kept.items() if own}
 
     point: Point = (*opened.point[:number], 1, *opened.point[number + 1 :])
@@ -92,15 +134,17 @@ def of_one_image(opened: GridGraph) -> GridGraph:
     return replace(opened, graph=opened.at(point), sizes=sizes, point=point, axes=axes, targets=targets)
 
 
-def rows_along(opened: GridGraph, extent: Extent) -> OpenGraph:
-    """The graph as if places of one extent alone were open, as rows."""
+def rows_along(opened: GridGraph, extent: Extent, beside: Collection[Extent] = ()) -> OpenGraph:
+    """The graph as if places of one extent alone were open, as rows. `beside`: extents that tensors with such places
+    may have, too."""
     axes: dict[str, OpenAxis] = {}
     grids: dict[str, tuple[int, ...]] = {}
     for name, own in opened.axes.items():
-        if set(own.values()) == {extent}:
+        places = set(own.values())
+        if extent in places and places <= {extent, *beside}:
             tensor = opened.graph.tensors[name]
-            factors = tuple(int(axis in own) for axis in range(len(tensor.shape)))
-            where = row_axis(tensor, factors)
+            factors = tuple(int(own.get(axis) == extent) for axis in range(len(tensor.shape)))
+            where = row_axis(tensor, factors) if len(places) == 1 else None
             if where is None:
                 grids[name] = factors
             else:

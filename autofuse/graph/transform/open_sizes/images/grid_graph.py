@@ -7,7 +7,7 @@ so much more or less.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import product
@@ -19,6 +19,14 @@ from autofuse.errors import InputError
 from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.graph.model import Graph, Operator
 from autofuse.graph.own.joined_places import joins_places, merged_axes
+from autofuse.graph.transform.open_sizes.extents import (
+    Extent,
+    Joined,
+    Point,
+    Runs,
+    neighbours,
+    product_extent,
+)
 from autofuse.graph.transform.open_sizes.open_graph import (
     TARGET_SHAPES,
     Array,
@@ -32,48 +40,6 @@ from autofuse.graph.transform.open_sizes.open_graph import (
     with_constants_given,
     with_names_of,
 )
-
-
-@dataclass(frozen=True)
-class Extent:
-    """`factor` times a `per`-th of open size number `size` and `shift`, which is less than `per`; and `more`, which may
-    be negative. `times`: the extent of another size that all of this is multiplied by, where the places of both stand
-    in one axis, as tokens of an image do."""
-
-    size: int
-    factor: int
-    per: int = 1
-    more: int = 0
-    shift: int = 0
-    times: Extent | None = None
-
-    def at(self, values: Sequence[int]) -> int:
-        """The extent where the sizes have such values."""
-        once = (values[self.size] + self.shift) // self.per * self.factor + self.more
-        return once if self.times is None else once * self.times.at(values)
-
-    @property
-    def parts(self) -> tuple[Extent, ...]:
-        """The extents of one size each that it is the product of."""
-        return (self,) if self.times is None else (replace(self, times=None), *self.times.parts)
-
-
-@dataclass(frozen=True)
-class Joined:
-    """An extent of several sizes, along which the places of maps stand one behind the other.
-
-    `terms`: for each map how many rows a place has, and the extents whose product says how many places there are.
-    """
-
-    terms: tuple[tuple[int, tuple[Extent, ...]], ...]
-
-    def at(self, values: Sequence[int]) -> int:
-        """The extent where the sizes have such values."""
-        return sum(rows * prod(extent.at(values) for extent in extents) for rows, extents in self.terms)
-
-
-Point = tuple[int, ...]
-"""A value for each open size."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,17 +212,12 @@ def grid_graph(
                 _enter(found, axes, (tensor.name, axis), numbers[0], seen, read)
             elif numbers:
                 merged.append((tensor.name, axis, seen))
-    pairs = neighbours(axes.values())
-    for name, axis, seen in merged:
-        extent = product_extent(pairs, seen, read)
-        if extent is None:
-            shown, where = shown_axis(graph, name, axis), reader_of(graph, name)
-            raise refused_at(found.symbol, where, f"{shown} has several of them, as rows of places in an output may")
-        axes.setdefault(name, {})[axis] = extent
+    _enter_merged(found, axes, merged, read)
+    runs = neighbours(axes.values())
     for name, array in graph.constants.items():
         twin_arrays = [other.constants[name] for other in others]
         if name not in axes and not all(equal_arrays(array, twin) for twin in twin_arrays):
-            targets[name] = _targets(found, name, twin_arrays, read, pairs)
+            targets[name] = _targets(found, name, twin_arrays, read, runs)
     parts = grown_constants(found.symbol, graph, others, axes, largest)
     return replace(found, parts=parts, joined=joined_extents(graph, axes))
 
@@ -282,27 +243,6 @@ def joined_extents(graph: Graph, axes: Mapping[str, Mapping[int, Extent]]) -> di
         if any(extents for _, extents in terms):
             found[operator.outputs[0]] = {merged_axes(operator, 0).start: Joined(tuple(terms))}
     return found
-
-
-def neighbours(grids: Iterable[Mapping[int, Extent]]) -> list[tuple[Extent, Extent]]:
-    """Extents of two sizes that stand beside one another in a tensor, so that a view may put both into one axis."""
-    found: dict[tuple[Extent, Extent], None] = {}
-    for axes in grids:
-        for axis, one in axes.items():
-            other = axes.get(axis + 1)
-            if other is not None and other.size != one.size and one.times is None is other.times:
-                found[one, other] = None
-    return list(found)
-
-
-def product_extent(pairs: Iterable[tuple[Extent, Extent]], seen: Sequence[int], read: Sequence[Point]) -> Extent | None:
-    """So many times the product of two extents, if an axis is one that was `seen` so at the points that were `read`."""
-    for one, other in pairs:
-        products = [one.at(point) * other.at(point) for point in read]
-        often = seen[0] // max(1, products[0])
-        if often and all(often * product == extent for product, extent in zip(products, seen, strict=True)):
-            return replace(one, factor=one.factor * often, more=one.more * often, times=other)
-    return None
 
 
 def shown_axis(graph: Graph, name: str, axis: int) -> str:
@@ -353,6 +293,29 @@ def _enter(
     axes.setdefault(name, {})[axis] = _extent(number, seen[0], slope, found.point[number])
 
 
+def _enter_merged(
+    found: GridGraph,
+    axes: dict[str, dict[int, Extent]],
+    merged: Sequence[tuple[str, int, tuple[int, ...]]],
+    read: Sequence[Point],
+) -> None:
+    """Enters the extents of axes, by tensor and as they were seen, that follow several sizes: those of two or three
+    that stand beside one another somewhere, and then those of such products. InputError where one is none."""
+    left = list(merged)
+    while left:
+        runs = neighbours(axes.values())
+        extents = [(one, product_extent(runs, one[2], read)) for one in left]
+        for (name, axis, _), extent in extents:
+            if extent is not None:
+                axes.setdefault(name, {})[axis] = extent
+        remaining = [one for one, extent in extents if extent is None]
+        if len(remaining) == len(left):
+            name, axis, _ = left[0]
+            shown, where = shown_axis(found.graph, name, axis), reader_of(found.graph, name)
+            raise refused_at(found.symbol, where, f"{shown} has several of them, as rows of places in an output may")
+        left = remaining
+
+
 def _slope(number: int, seen: Sequence[int], read: Sequence[Point]) -> Fraction:
     """How much an extent grows with a size."""
     return Fraction(seen[1 + number] - seen[0], read[1 + number][number] - read[0][number])
@@ -371,9 +334,9 @@ def _extent(number: int, here: int, slope: Fraction, value: int) -> Extent:
 
 
 def _targets(
-    found: GridGraph, name: str, twins: Sequence[Array], read: Sequence[Point], pairs: Sequence[tuple[Extent, Extent]]
+    found: GridGraph, name: str, twins: Sequence[Array], read: Sequence[Point], runs: Runs
 ) -> dict[int, Extent]:
-    """The elements of a constant that depend on a size; `pairs`: see `neighbours`. InputError where they are no sizes
+    """The elements of a constant that depend on a size; `runs`: see `neighbours`. InputError where they are no sizes
     of a result."""
     graph = found.graph
     array, where = graph.constants[name], reader_of(graph, name)
@@ -386,7 +349,7 @@ def _targets(
     for place, seen in enumerate(zip(*(one.reshape(-1).tolist() for one in (array, *twins)), strict=True)):
         numbers = [number for number, further in enumerate(seen[1:]) if further != seen[0]]
         if len(numbers) > 1:
-            extent = product_extent(pairs, seen, read)
+            extent = product_extent(runs, seen, read)
             if extent is None:
                 raise refused_at(found.symbol, where, f"the target shape {name!r} is no product of known extents")
             own[place] = extent

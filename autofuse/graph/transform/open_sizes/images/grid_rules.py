@@ -25,16 +25,14 @@ from autofuse.graph.transform.open_sizes.images.grid_attention import (
     size_of_images,
 )
 from autofuse.graph.transform.open_sizes.images.grid_graph import GridGraph
-from autofuse.graph.transform.open_sizes.images.grid_windows import Look, look_of
+from autofuse.graph.transform.open_sizes.images.grid_windows import Look, gathers_apart, look_of, sums_places
+from autofuse.graph.transform.open_sizes.images.places import OVER_ALL
 from autofuse.graph.transform.open_sizes.images.resizing import resizing_of
 from autofuse.graph.transform.open_sizes.open_graph import constant_integers
 from autofuse.graph.transform.open_sizes.over_rows.recurrences import recurs
 from autofuse.graph.transform.open_sizes.rows import keeps_rows
 
-_OVER_ALL = names(
-    """GlobalAveragePool GlobalMaxPool ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum
-    ReduceSumSquare"""
-)
+_OVER_ALL = OVER_ALL | names("GlobalAveragePool GlobalMaxPool")
 """Reductions that have a kernel over all places."""
 _ALONG = names("ArgMax ArgMin")
 """Reductions along one axis, which their result may lack."""
@@ -85,11 +83,18 @@ class GridOperators:
                 raise self.opened.refused(operator, reason)
 
     def merges(self, operator: Operator) -> bool:
-        """Whether an operator is a view that puts the places of several sizes into one axis, or takes them apart."""
+        """Whether an operator is a view that puts places, or these and channels, into other axes than they are in.
+
+        What has known extents before and behind it lies there as it did at any size.
+        """
         data, made = operator.inputs[0] if operator.inputs else "", operator.outputs[0]
-        if operator.op_type not in VIEWS or operator.domain or not (self.opened.has(data) and self.opened.has(made)):
+        if (
+            operator.op_type not in VIEWS
+            or operator.domain
+            or not (data in self.opened.axes and made in self.opened.axes)
+        ):
             return False
-        return self._runs(data) != self._runs(made) and self._runs(data, True) == self._runs(made, True)
+        return self._runs(data) != self._runs(made)
 
     def resizes(self, operator: Operator) -> bool:
         """Whether an operator resizes images by other factors than a tile knows."""
@@ -134,7 +139,7 @@ class GridOperators:
         """Whether an operator reduces each image to one place, and nothing else."""
         opened, graph = self.opened, self.opened.graph
         if operator.op_type == "MatMul":
-            return self._sums_places(operator)
+            return sums_places(opened, operator)
         data = operator.inputs[0] if operator.inputs else ""
         if operator.op_type not in _OVER_ALL or operator.domain or data not in opened.axes:
             return False
@@ -147,21 +152,6 @@ class GridOperators:
             return False
         # Places behind channels, or in front of them.
         return rank > 2 and axes in (set(range(2, rank)), set(range(1, rank - 1)))
-
-    def _sums_places(self, operator: Operator) -> bool:
-        """Whether a product is a sum over all places, which stand in one axis."""
-        opened, graph = self.opened, self.opened.graph
-        if operator.domain or opened.has(operator.outputs[0]) or not all(map(opened.has, operator.inputs)):
-            return False
-        left, right = (graph.tensors[name] for name in operator.inputs)
-        if left.dtype != "float32" or min(len(left.shape), len(right.shape)) < 2:
-            return False
-        seen, other = (opened.axes[one.name] for one in (left, right))
-        return (
-            seen.keys() == {len(left.shape) - 1}
-            and other.keys() == {len(right.shape) - 2}
-            and (set(seen.values()) == set(other.values()))
-        )
 
     def joins(self, operator: Operator) -> bool:
         """Whether an operator makes rows of the places of maps, which lie in them as they are."""
@@ -211,18 +201,20 @@ class GridOperators:
             rank = len(opened.graph.tensors[operator.inputs[0]].shape)
             axis = operator.attributes.get("axis", 0)
             return isinstance(axis, int) and axis % rank not in opened.axes[operator.inputs[0]]
-        if operator.op_type == "MatMul" and not opened.has(operator.inputs[0]):
+        if operator.op_type == "MatMul" and size not in opened.grid(operator.inputs[0]):
             # Places behind channels: a product with what is the same for all of them.
-            axes = opened.axes[operator.inputs[1]]
-            return axes.keys() == {len(opened.graph.tensors[operator.inputs[1]].shape) - 1}
+            last = opened.axes[operator.inputs[1]].get(len(opened.graph.tensors[operator.inputs[1]].shape) - 1)
+            if last is not None and last.size == size:
+                return True
+        if operator.op_type == "Gather" and not opened.has(operator.inputs[1]):
+            return gathers_apart(opened, operator)
         if operator.op_type == "BatchNormalization":
             data, *parameters = operator.inputs
             return 1 not in opened.axes.get(data, {1: None}) and not any(opened.has(name) for name in parameters)
         return bool(keeps_rows(opened.along(size), operator))
 
-    def _runs(self, name: str, parted: bool = False) -> list[object]:
-        """Elements before, between and behind the open axes, which a view must leave as they are. `parted`: an axis of
-        places of several sizes is one of each."""
+    def _runs(self, name: str) -> list[object]:
+        """Elements before, between and behind the open axes, which a view leaves as they are, or puts elsewhere."""
         runs: list[object] = [1]
         for axis, extent in enumerate(self.opened.graph.tensors[name].shape):
             one = self.opened.axes.get(name, {}).get(axis)
@@ -230,7 +222,7 @@ class GridOperators:
                 assert isinstance(runs[-1], int)
                 runs[-1] *= extent
             else:
-                runs += [each for part in (one.parts if parted else (one,)) for each in (part, 1)]
+                runs += [one, 1]
         return runs
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from autofuse.graph.model import AttributeValue, Operator
 from autofuse.graph.transform.open_sizes.attention import LONG
+from autofuse.graph.transform.open_sizes.extents import Extent
 from autofuse.graph.transform.open_sizes.images.grid_graph import GridGraph
 from autofuse.graph.transform.open_sizes.open_graph import constant_integers
 
@@ -309,7 +310,8 @@ def _pad(opened: GridGraph, operator: Operator) -> Look | str:
 
 
 def _slice(opened: GridGraph, operator: Operator) -> Look | str:
-    """Places from some number on, where the last ones may be left out: what a causal convolution made too many."""
+    """Places from some number on, all of them or every second, say, where the last ones may be left out: what a causal
+    convolution made too many."""
     graph, data, made = opened.graph, operator.inputs[0], operator.outputs[0]
     rank = len(graph.tensors[data].shape)
     starts, axes, steps = (constant_integers(graph, operator, place) for place in (1, 3, 4))
@@ -326,10 +328,10 @@ def _slice(opened: GridGraph, operator: Operator) -> Look | str:
                 return "where it ends is not known when compiling"
             ends[number] = given[number]
             continue
-        alike = after is not None and replace(after, more=before.more) == before
-        if not alike or starts[number] < 0 or (steps or (1,) * len(starts))[number] != 1:
+        start, step = starts[number], (steps or (1,) * len(starts))[number]
+        if after is None or start < 0 or step < 1 or not _picks(opened, before, after, start, step):
             return f"along {opened.sizes[before.size].name} it picks places by another rule than from one on"
-        slides[before.size] = Slide(1, 1, starts[number], 1)
+        slides[before.size] = Slide(step, 1, start, 1)
         firsts[number] = 0
     if operator.inputs[1] in opened.targets:
         return "where it begins depends on the size"
@@ -338,6 +340,14 @@ def _slice(opened: GridGraph, operator: Operator) -> Look | str:
     constants = dict(zip(names, (firsts, ends), strict=True))
     cuts = opened.axes[data] != opened.axes[made]
     return Look(slides, replace(operator, inputs=inputs), constants=constants, cuts=cuts)
+
+
+def _picks(opened: GridGraph, before: Extent, after: Extent, start: int, step: int) -> bool:
+    """Whether all places that are picked are there at any size; neighbours are as many, and so many more or less."""
+    if step == 1:
+        return replace(after, more=before.more) == before
+    points = (*opened.places(before), *opened.places(after))
+    return all((after.at(point) - 1) * step + start < before.at(point) for point in points)
 
 
 _RULES = {
@@ -352,3 +362,31 @@ _RULES = {
     "SpaceToDepth": _space_to_depth,
     "Upsample": _resize,
 }
+
+
+def gathers_apart(opened: GridGraph, operator: Operator) -> bool:
+    """Whether Gather picks along an axis that has no places, in front of those that have some or behind them."""
+    data, indices = operator.inputs
+    axes, tensors = opened.axes[data], opened.graph.tensors
+    axis = operator.attributes.get("axis", 0)
+    assert isinstance(axis, int)
+    along, more = axis % len(tensors[data].shape), len(tensors[indices].shape) - 1
+    moved = {place if place < along else place + more: extent for place, extent in axes.items()}
+    return along not in axes and moved == opened.axes[operator.outputs[0]]
+
+
+def sums_places(opened: GridGraph, operator: Operator) -> bool:
+    """Whether a product is a sum over all places, which stand in one axis; images may be counted by the first."""
+    tensors = opened.graph.tensors
+    if operator.domain or not all(name in opened.axes for name in operator.inputs):
+        return False
+    images = opened.axes.get(operator.outputs[0], {})
+    fits = images.keys() <= {0} and len(tensors[operator.outputs[0]].shape) > 2 * len(images)
+    left, right = (tensors[name] for name in operator.inputs)
+    if not fits or left.dtype != "float32" or min(len(left.shape), len(right.shape)) < 2:
+        return False
+    seen, other = (dict(opened.axes[one.name]) for one in (left, right))
+    if images and not all(axes.pop(0, None) == images[0] for axes in (seen, other)):
+        return False
+    stand = seen.keys() == {len(left.shape) - 1} and other.keys() == {len(right.shape) - 2}
+    return stand and set(seen.values()) == set(other.values())

@@ -16,6 +16,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
+from autofuse.graph.mapping import names
 from autofuse.graph.model import AttributeValue, Graph, Operator, Tensor
 from autofuse.graph.transform.open_sizes.attention import ELEMENTWISE, VIEWS
 from autofuse.graph.transform.open_sizes.open_graph import constant_integers, with_used
@@ -23,6 +24,8 @@ from autofuse.graph.transform.open_sizes.open_graph import constant_integers, wi
 Array = NDArray[np.generic]
 _IN_TURN = frozenset(("ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum"))
 """Reductions that may go over some axes, and then over others."""
+OVER_ALL = names("ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare")
+"""Reductions that have a kernel over all places."""
 _NORMS = frozenset(("GroupNormalization", "InstanceNormalization"))
 _LAST_AXIS = 13
 """The opset from which on a softmax goes along one axis."""
@@ -30,33 +33,43 @@ _MERGED = 3
 """Axes of a tensor whose channels, or places, are merged: [N, groups, everything else]."""
 
 
-def with_places_apart(graph: Graph, softmaxes: Collection[str] = ()) -> Graph:
-    """The same graph, with norms over places, what merges channels and places, and these `softmaxes` written out."""
-    return _Apart(graph, softmaxes).graph()
+def with_places_apart(graph: Graph, over_places: Collection[str] = ()) -> Graph:
+    """The same graph, with norms over places, what merges channels and places, and the operators `over_places`, by
+    name, written out."""
+    return _Apart(graph, over_places).graph()
 
 
-def softmaxes_over_places(graphs: Sequence[Graph]) -> frozenset[str]:
-    """The names of softmaxes over places: along an axis that has other extents in the graphs of a model at several
-    sizes, and is the only one behind the first that has. (Scores of an attention of places to places have two.)"""
+def over_places(graphs: Sequence[Graph]) -> frozenset[str]:
+    """The names of softmaxes over places, and of reductions over these that have several axes in front of them.
+
+    Such a softmax goes along an axis that has other extents in the graphs of a model at several sizes, and is the only
+    one behind the first that has. (Scores of an attention of places to places have two.) A reduction goes over all of
+    these axes, and over the last ones.
+    """
     first, *others = graphs
     found = set[str]()
-    if first.opset < _LAST_AXIS:
-        return frozenset(found)
     for operator in first.operators:
         twins = [graph.by_name.get(operator.name) for graph in others]
-        if (
-            operator.op_type != "Softmax"
-            or operator.domain
-            or not all(one and one.outputs == operator.outputs for one in twins)
-        ):
+        if operator.domain or not all(one and one.outputs == operator.outputs for one in twins):
             continue
-        (made,) = operator.outputs
-        shapes = [graph.tensors[made].shape for graph in graphs]
-        axis = operator.attributes.get("axis", -1)
-        differing = [place for place, seen in enumerate(zip(*shapes, strict=False)) if place and len(set(seen)) > 1]
-        if isinstance(axis, int) and differing == [axis % len(shapes[0])]:
+        axes = _along(first, operator)
+        shapes = [graph.tensors[operator.inputs[0]].shape for graph in graphs] if axes else []
+        differing = {place for place, seen in enumerate(zip(*shapes, strict=False)) if place and len(set(seen)) > 1}
+        if differing and (differing == axes if operator.op_type == "Softmax" else differing <= axes):
             found.add(operator.name)
     return frozenset(found)
+
+
+def _along(graph: Graph, operator: Operator) -> set[int]:
+    """The axes of a softmax, or of a reduction that goes over the last axes behind channels in several; else none."""
+    rank = len(graph.tensors[operator.inputs[0]].shape) if operator.inputs and operator.inputs[0] else 0
+    if operator.op_type == "Softmax":
+        axis = operator.attributes.get("axis", -1)
+        return {axis % rank} if isinstance(axis, int) and graph.opset >= _LAST_AXIS else set()
+    if operator.op_type not in OVER_ALL:
+        return set()
+    axes = {axis % rank for axis in constant_integers(graph, operator, 1) or ()} if len(operator.inputs) > 1 else set()
+    return axes if axes and min(axes) > 2 and axes == set(range(min(axes), rank)) else set()
 
 
 @dataclass(frozen=True)
@@ -84,8 +97,8 @@ class _Image:
 class _Apart:
     """Writes the graph, operator by operator."""
 
-    def __init__(self, graph: Graph, softmaxes: Collection[str]) -> None:
-        self.given, self.softmaxes = graph, softmaxes
+    def __init__(self, graph: Graph, over_places: Collection[str]) -> None:
+        self.given, self.over_places = graph, over_places
         self.tensors, self.constants = dict(graph.tensors), dict(graph.constants)
         self.operators: list[Operator] = []
         self.forms: dict[str, str] = {}
@@ -180,8 +193,8 @@ class _Apart:
             groups = operator.attributes.get("num_groups", self.shape(operator.inputs[0])[1])
             assert isinstance(groups, int)
             self.normalised(operator, inputs[0], _Image(self.shape(operator.inputs[0]), groups), made)
-        elif operator.name in self.softmaxes and self.tensors[made].dtype == "float32":
-            self._shares(operator, inputs[0], made)
+        elif operator.name in self.over_places and self.tensors[made].dtype == "float32":
+            (self._shares if operator.op_type == "Softmax" else self._reduces)(operator, inputs[0], made)
         elif operator.op_type in _IN_TURN and self._over_all(operator):
             shape = self.shape(made)
             self._in_turn(operator.op_type, inputs[0], _Image(self.shape(operator.inputs[0]), 1), shape, made)
@@ -263,6 +276,15 @@ class _Apart:
         powers = self.op("Exp", "powers", (below,), whole)
         total = self.op("ReduceSum", "total", (powers, axes), one)
         self._view(self.op("Div", "shares", (powers, total), whole), shape, "softmax", made)
+
+    def _reduces(self, operator: Operator, data: str, made: str) -> None:
+        """A reduction over places, with the axes in front of them as one of channels."""
+        shape, reduced = self.shape(data), self._reduced(operator)
+        front, behind = shape[: min(reduced)], shape[min(reduced) :]
+        whole = (*_two(front), *behind)
+        given, axes = self._view(data, whole, "whole"), self.integers("places", range(2, len(whole)))
+        found = self.op(operator.op_type, "reduced", (given, axes), (*_two(front), *(1,) * len(behind)))
+        self._view(found, self.shape(made), "result", made)
 
     def _parameter(self, name: str, image: _Image) -> Array:
         """One number a channel from one number a channel, or a group, as [1, C, 1, ...]."""

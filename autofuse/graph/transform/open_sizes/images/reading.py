@@ -8,10 +8,9 @@ from itertools import product
 from autofuse.errors import InputError
 from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.graph.model import Graph
+from autofuse.graph.transform.open_sizes.extents import Extent, Point
 from autofuse.graph.transform.open_sizes.images.grid_graph import (
-    Extent,
     GridGraph,
-    Point,
     grid_graph,
     points,
     with_grown_given,

@@ -17,15 +17,12 @@ from math import lcm
 from autofuse.errors import InputError
 from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.graph.model import Graph, Operator
+from autofuse.graph.transform.open_sizes.extents import Extent, Point, neighbours, product_extent
 from autofuse.graph.transform.open_sizes.images.grid_graph import (
-    Extent,
     GridGraph,
-    Point,
     grown_constants,
     joined_extents,
     joined_places,
-    neighbours,
-    product_extent,
     shown_axis,
 )
 from autofuse.graph.transform.open_sizes.open_graph import (

@@ -31,28 +31,36 @@ TASK = 64
 def grid_product_kernel(workload: Workload, form: GridForm, target: Target) -> Kernel:
     """The kernel of a MatMul whose sums go over all places of an image, and of what `workload` computes before it.
 
-    All that it reads has its places in one axis, or none; the result has none.
+    All that it reads has its places in one axis, or none; the result has none. Images may be counted by the first axis
+    of both factors and of the result.
     """
 
     def emit(arguments: Sequence[Given], constants: Constants) -> None:
         indices = (*workload.of_kind("input"), *workload.of_kind("output"))
         arrays = {index: whole_array(one) for index, one in zip(indices, arguments, strict=True)}
         scope = Scope(workload, Emitter(target), arrays, constants.declare)
-        extents = [one.extents[axis] for one in arguments for axis in one.argument.axes]
-        _Product(scope, builder.bind(extents[0])).emit()
+        result = arguments[-1]
+        images = result.extents[0] if result.argument.axes else None
+        apart = {*result.argument.axes.values()}
+        extents = [
+            one.extents[axis] for one in arguments for axis, size in one.argument.axes.items() if size not in apart
+        ]
+        _Product(scope, builder.bind(extents[0]), images).emit()
 
     return grid_function(form, emit)
 
 
 class _Product:
-    """Emits a product over so many `places`."""
+    """Emits a product over so many `places`, of so many `images` where their number is open."""
 
-    def __init__(self, scope: Scope, places: Expr) -> None:
+    def __init__(self, scope: Scope, places: Expr, images: Expr = None) -> None:
         self.scope, self.emitter, self.places = scope, scope.emitter, places
         operator = scope.workload.operators[-1]
         self.left, self.right = operator.inputs
         (self.result,) = operator.outputs
-        *self.lead, self.height, self.width = scope.shape(self.result)
+        lead: list[Expr]
+        *lead, self.height, self.width = scope.shape(self.result)
+        self.lead = lead if images is None else [images, *lead[1:]]
         self.lanes = self.emitter.lanes
         self.rows = ROWS if self.emitter.target.registers >= 32 else ROWS // 2
         self.task = min(TASK, -(-self.height // self.rows) * self.rows)
@@ -62,7 +70,7 @@ class _Product:
     def emit(self) -> None:
         """All results, some rows of them by each task."""
         emitter, parts = self.emitter, -(-self.height // self.task)
-        with emitter.parallel(prod(self.lead) * parts) as task:
+        with emitter.parallel(prod(self.lead[1:], start=self.lead[0] if self.lead else 1) * parts) as task:
             whole = (*self.lead, parts)
             *batch, part = (emitter.simplify(one) for one in delinear(task, whole))
             self.batch, self.first = tuple(batch), emitter.bind(part * self.task)
