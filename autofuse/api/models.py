@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from autofuse.device.address import told_key
 from autofuse.errors import InputError, UncoveredError
@@ -17,6 +17,7 @@ from autofuse.values.arguments import (
     Constants,
     Duration,
     Given,
+    LibraryFormat,
     Shapes,
     StrPath,
     check_library_format,
@@ -34,8 +35,10 @@ if TYPE_CHECKING:
     from autofuse.backend.library.parted import PartedLibrary
     from autofuse.benchmark import BenchReport
     from autofuse.compiler import CompileReport, Context, Policy
+    from autofuse.compiler.parts.open_head import OpenHead
     from autofuse.environment.place import Place
     from autofuse.graph.loading.given.sizes import OpenSize, Ranges
+    from autofuse.graph.transform.open_sizes.caches import Caches
     from autofuse.opened.bench import SizesReport
     from autofuse.precision.metrics import Score
     from autofuse.precision.report import Quantized
@@ -184,15 +187,37 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
 
 
 def _compile_open(
-    context: Context, model: Path, output: Path | None, given: Given, sizes: Sequence[OpenSize], *more: Any
-) -> CompileReport:
-    """Compile a model with such sizes open: rows of a batch or of tokens, or images."""
-    from autofuse.compiler import compile_open
+    context: Context, model: Path, output: Path | None, given: Given, sizes: Sequence[OpenSize], plan: str | None,
+    key: Path | None, progress: Callable[[str, int, int], None] | None, kept: Caches | None, form: LibraryFormat,
+) -> CompileReport:  # fmt: skip
+    """Compile a model with such sizes open: rows of a batch or of tokens, or images. Where it ends in what finds as
+    many places as the data say, ONNX Runtime runs that end."""
+    from autofuse.compiler import compile_in, compile_open
+    from autofuse.compiler.parts.open_head import finds_places, heads_of
     from autofuse.opened.grid_job import compile_grid
     from autofuse.opened.kinds import over_images
 
-    compiled = compile_grid if over_images(model, given, sizes) else compile_open
-    return compiled(context, model, output, given, sizes, *more)
+    def compiled(read: Path, opened: Sequence[OpenSize] = sizes, head: OpenHead | None = None) -> CompileReport:
+        known: Given = given if opened is sizes else {}
+        make = compile_grid if over_images(read, known, opened) else compile_open
+        return make(context, model, output, known, opened, plan, key, progress, kept, form, head)
+
+    try:
+        return compiled(model)
+    except InputError as error:
+        if form != "so" or kept or context.policy.require_complete or not finds_places(model):
+            raise
+        reasons = str(error)
+        with heads_of(model, given, sizes) as heads:
+            for head in heads:
+                try:
+                    return compiled(head.path, head.sizes or sizes, head)
+                except InputError as other:
+                    reasons += f"; and of what stands before it: {other}"
+        fixed = {size.name: size.low for size in sizes if size.is_fixed}
+        with suppress(InputError):
+            return compile_in(context, model, output, [given], plan, key, progress, form, fixed)
+        raise InputError(reasons) from error
 
 
 def _context(context: Context | None, place: Place, policy: Policy) -> AbstractContextManager[Context]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -117,14 +118,24 @@ def _plans(model: Path, place: Place, request: SearchRequest, began: float) -> T
 def _tiles(
     model: Path, place: Place, sizes: Ranges, trace: Path | None, request: SearchRequest, began: float
 ) -> TuneResult:
-    """The search of a model with an open size."""
+    """The search of a model with an open size, or of its head where only that can have one."""
+    from autofuse.compiler.parts.open_head import heads_of
     from autofuse.graph.loading.given.sizes import open_sizes
     from autofuse.opened.tune import tune_open
 
     if request.pareto or request.trained is not None:
         option = "--pareto" if request.pareto else "--model"
         raise InputError(f"--sizes: {option} is for searches at fixed sizes; leave it out")
-    return tune_open(model, place, open_sizes(sizes), request, began, trace)
+    opened = open_sizes(sizes)
+    try:
+        return tune_open(model, place, opened, request, began, trace)
+    except InputError:
+        with heads_of(model, request.given, opened) as heads:
+            for head in heads:
+                asked = replace(request, given={}) if head.sizes else request
+                with suppress(InputError):
+                    return tune_open(head.path, place, head.sizes or opened, asked, began, trace)
+        raise
 
 
 def _forecast(model: Path, place: Place, request: SearchRequest) -> TuneResult:

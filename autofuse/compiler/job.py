@@ -40,6 +40,7 @@ from autofuse.kernels.lowering.coverage import require_kernels, with_checked_gro
 from autofuse.kernels.lowering.lower import Lowered, lower
 from autofuse.kernels.workload.workload import BoundWorkload, Workload
 from autofuse.segments.choice import Choice
+from autofuse.segments.read import read_choice
 from autofuse.segments.report import OWN, REST, part_reports, rest_reports
 from autofuse.values.arguments import Given, LibraryFormat, file_title
 from autofuse.values.outputs import Inputs, database_files
@@ -72,11 +73,12 @@ def compile_in(
     key: Path | None = None,
     progress: Progress | None = None,
     form: LibraryFormat = "so",
+    fixed: Mapping[str, int] | None = None,
 ) -> CompileReport:
     """Write the library of `model`, one program for each of `given`; see `autofuse.api.compile`.
 
     `output`: None for a dry run. `key`: a private key to sign the library with. `progress`: is told how far it is.
-    `form`: the format of the library.
+    `form`: the format of the library. `fixed`: see `read_choice`.
     StrictMissError when the policy wants what was not measured; DatabaseError when the database cannot be read.
     """
     started = time.monotonic()
@@ -87,7 +89,7 @@ def compile_in(
         private_key(key)
     emission, target = Emission(context.environment.target), context.environment.target
     told = progress or silent
-    read, choice = _read(context, model, given, told, form)
+    read, choice = _read(context, model, given, told, form) if fixed is None else _parts(model, given[0], fixed)
     forms = []
     whole = output is not None and choice is None
     with _ahead(target) if whole else nullcontext() as ahead:
@@ -133,6 +135,14 @@ def _read(
             choice = as_raced(choice, context)
         return [(piece.graph, piece.sha256) for piece in choice.all_segments if piece.graph is not None], choice
     return found, None
+
+
+def _parts(model: Path, given: Given, fixed: Mapping[str, int]) -> tuple[list[tuple[Graph, str]], Choice]:
+    """What `_read` says of a model whose sizes stay open, but for those in `fixed`. InputError without a segment."""
+    choice = read_choice(model, given, fixed=fixed).without_bodies("sizes are open around it")
+    if not choice.segments:
+        raise InputError("no part of it that pays has fixed sizes")
+    return [(piece.graph, piece.sha256) for piece in choice.segments if piece.graph is not None], choice
 
 
 def _raced_alone(context: Context, form: _Form) -> Ratio | None:

@@ -20,10 +20,10 @@ from autofuse.errors import InputError
 from autofuse.graph.model import Origin
 from autofuse.values.names import BFLOAT16, numpy_dtype
 
-FORMAT, FORMAT_OF_PARTS, FORMAT_OF_BODIES, FORMAT_OF_SIZES, FORMAT_OF_PLANS = 2, 3, 5, 7, 8
+FORMAT, FORMAT_OF_PARTS, FORMAT_OF_BODIES, FORMAT_OF_SIZES, FORMAT_OF_PLANS, FORMAT_OF_HEADS = 2, 3, 5, 7, 8, 9
 """Of a library of our kernels alone, with a part of ONNX Runtime's, with segments in that part, with open sizes, with
-several plans for parts of their range."""
-FORMATS = (FORMAT, FORMAT_OF_PARTS, FORMAT_OF_BODIES, FORMAT_OF_SIZES, FORMAT_OF_PLANS)
+several plans for parts of their range, with open sizes and a part of ONNX Runtime's."""
+FORMATS = (FORMAT, FORMAT_OF_PARTS, FORMAT_OF_BODIES, FORMAT_OF_SIZES, FORMAT_OF_PLANS, FORMAT_OF_HEADS)
 DTYPES = frozenset(
     ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
 ) | {BFLOAT16}
@@ -35,7 +35,8 @@ MAX_THREADS = 1 << 12
 MOST_PLANS = 3
 """Plans that a library of open sizes may have, each for a part of the range."""
 _EXACTLY = ConfigDict(extra="forbid", strict=True)
-_OF_SIZES = (FORMAT_OF_SIZES, FORMAT_OF_PLANS)
+_KINDS = {FORMAT_OF_SIZES: FORMAT, FORMAT_OF_PLANS: FORMAT, FORMAT_OF_HEADS: FORMAT_OF_PARTS}
+"""The formats without open sizes, which a description does not show at its top."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,62}")
 _SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 
@@ -143,7 +144,7 @@ class Metadata:
     outputs but for their shapes. Most libraries have a single one: the properties below are the first one's.
 
     `parts`: set where ONNX Runtime has a part in the model; then each program is one segment of it, there may be none,
-    and `inputs` and `outputs` below are not the model's.
+    and `inputs` and `outputs` below are not the model's. Where sizes are open, all are plans of the only segment.
 
     `origin`: what the model's file says about the model; older libraries do not have it.
     """
@@ -183,7 +184,8 @@ class Metadata:
     @property
     def kernels(self) -> int:
         """Kernels that one call launches: of the first program, or of all segments."""
-        return len(self.kernel_rows) if self.parts is None else sum(len(one.kernel_rows) for one in self.programs)
+        whole = self.parts is None or self._format_of_sizes
+        return len(self.kernel_rows) if whole else sum(len(one.kernel_rows) for one in self.programs)
 
     @property
     def forms(self) -> tuple[Program, ...]:
@@ -207,6 +209,8 @@ class Metadata:
         """The format of a library with open sizes; 0 without."""
         if not any(program.opened for program in self.programs):
             return 0
+        if self.parts is not None:
+            return FORMAT_OF_HEADS
         return FORMAT_OF_PLANS if len(self.programs) > 1 else FORMAT_OF_SIZES
 
     def to_json(self) -> str:
@@ -233,7 +237,7 @@ class Metadata:
         try:
             body = json.loads(text, parse_constant=_refused_number)
             found = body["format"]
-            if found not in FORMATS or _kind_of(found) != _format_of(body):
+            if found not in FORMATS or _KINDS.get(found, found) != _format_of(body):
                 known = ", ".join(map(str, FORMATS))
                 raise InputError(f"{source}: library format {found!r}, this autofuse reads {known}: compile again")
             del body["format"]
@@ -247,7 +251,7 @@ class Metadata:
             problem = repr(error)[:200]
         else:
             problem = _nonsense(made)
-            if not problem and made._format_of_sizes != (found if found in _OF_SIZES else 0):
+            if not problem and made._format_of_sizes != (found if found in _KINDS else 0):
                 problem = f"format {found} and open sizes"
             if not problem:
                 return made
@@ -257,11 +261,6 @@ class Metadata:
 @cache
 def _adapter() -> TypeAdapter[Metadata]:
     return TypeAdapter(Metadata)
-
-
-def _kind_of(found: int) -> int:
-    """The format without open sizes, which a description does not show at its top."""
-    return FORMAT if found in _OF_SIZES else found
 
 
 def _format_of(body: Mapping[str, Mapping[str, object]]) -> int:
@@ -359,7 +358,9 @@ def _open_problem(program: Program, made: Metadata) -> str:
     """What is wrong with what a program says about open sizes."""
     if program.opened is None:
         return "" if program.most is None else "it has a part of a range, and no open sizes"
-    if made.parts is not None or any(other.opened != program.opened for other in made.programs):
+    if (made.parts is not None and made.parts.provider is not None) or any(
+        other.opened != program.opened for other in made.programs
+    ):
         problem = "other programs do not leave the same ones open"
     else:
         problem = program.opened.problem(program.inputs, program.outputs) or _ranges_problem(made.programs)

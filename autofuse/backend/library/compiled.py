@@ -26,7 +26,7 @@ from autofuse.backend.library.arrays import (
     room,
     tensor_over,
 )
-from autofuse.backend.library.dispatch import Cut, Dispatch, padded
+from autofuse.backend.library.dispatch import Cut, Dispatch, Shapes, padded
 from autofuse.backend.library.runtime import Machine, copied, global_function
 from autofuse.backend.library.threads import configure_threads, held_on
 from autofuse.errors import AutofuseError, InputError
@@ -274,9 +274,8 @@ class Library:
     def _inexact(self, arrays: list[Array]) -> tuple[int, list[Array], list[Cut | None] | None]:
         """A program for inputs of shapes that did not come before: of an open size, padded, or InputError."""
         shapes = tuple([array.shape for array in arrays])
-        found = self._dispatch.of_open_size(shapes)
+        found = self.plan_for(shapes)
         if found is not None:
-            self._exact[shapes] = found
             return found, arrays, None
         if len(self.metadata.programs) == 1:
             specs = self.metadata.programs[0].inputs
@@ -289,6 +288,15 @@ class Library:
             )
         number = self._dispatch.covering(shapes)
         return number, padded(self.metadata.programs[number], arrays), self._dispatch.cuts(number, shapes)
+
+    def plan_for(self, shapes: Shapes) -> int | None:
+        """The program that takes inputs of such shapes at a size that it leaves open; see `Dispatch`."""
+        found = self._exact.get(shapes)
+        if found is None:
+            found = self._dispatch.of_open_size(shapes)
+            if found is not None:
+                self._exact[shapes] = found
+        return found
 
     def _given(self, inputs: Inputs) -> list[Array]:
         names = self._names

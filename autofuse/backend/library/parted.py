@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from autofuse.backend.container.metadata import InputSpec, Metadata, ValueSpec
+from autofuse.backend.container.metadata import InputSpec, Metadata, OpenSpec, ValueSpec
 from autofuse.backend.library.arrays import (
     Array,
     accepted,
@@ -26,6 +27,7 @@ from autofuse.backend.library.steps import (
     Held,
     Made,
     Open,
+    OpenSegment,
     Segment,
     Step,
     bound_input,
@@ -108,20 +110,24 @@ class PartedLibrary:
         return PreparedParts(self, self._given(inputs))
 
     def empty_inputs(self, _program: int = 0) -> dict[str, Array]:
-        """Zeros for every input, aligned so that a call reads them where they lie; open sizes are 1."""
-        return {spec.name: aligned_zeros(spec) for spec in _input_specs(self.metadata)}
+        """Zeros for every input, aligned so that a call reads them where they lie; open sizes are the largest, or 1
+        where there is no range."""
+        return {spec.name: aligned_zeros(spec) for spec in _input_specs(self.metadata, {})}
 
     def example_inputs(
         self, seed: int = 0, _program: int = 0, sizes: Mapping[str, int] | None = None
     ) -> dict[str, Array]:
-        """Reproducible inputs: normal numbers, integers inside the tables that they index or ones; open sizes are 1."""
-        if sizes:
-            raise InputError("--sizes: ONNX Runtime runs a part of this model, so its library has fixed sizes")
-        return example_inputs(self.metadata, seed)
+        """Reproducible inputs: normal numbers, integers inside the tables that they index or ones. `sizes`: of what the
+        library leaves open, else the largest; open sizes that have no range are 1."""
+        return example_inputs(self.metadata, seed, sizes)
 
-    def sizes_of(self, _inputs: Mapping[str, Array]) -> dict[str, int]:
-        """The library leaves no size open."""
-        return {}
+    def sizes_of(self, inputs: Mapping[str, Array]) -> dict[str, int]:
+        """The open sizes that some inputs have, by what its segment takes."""
+        opened = _opened(self.metadata)
+        if opened is None:
+            return {}
+        names = [spec.name for spec in self.metadata.inputs]
+        return opened.sizes_in({names.index(name): array.shape for name, array in inputs.items() if name in names})
 
     def count_kernels(self, inputs: Inputs) -> int:
         """Kernels of ours that one call really launches, counted while it runs."""
@@ -155,7 +161,8 @@ class PartedLibrary:
         for part in self._parts.order:
             if part.model is None:
                 assert self._segments is not None
-                found.append(Segment(part, self.metadata.programs[part.program or 0], self._segments))
+                make = Segment if _opened(self.metadata) is None else OpenSegment
+                found.append(make(part, self.metadata.programs[part.program or 0], self._segments))
             elif plain_types(self._sessions[part.model]):
                 found.append(Bound(part, self._sessions[part.model], held))
             else:
@@ -209,22 +216,38 @@ class PartedLibrary:
                     raise InputError(f"part {number} of the library takes or makes other values: compile again")
 
 
-def example_inputs(metadata: Metadata, seed: int) -> dict[str, Array]:
+def example_inputs(metadata: Metadata, seed: int, sizes: Mapping[str, int] | None = None) -> dict[str, Array]:
     """What `PartedLibrary.example_inputs` gives, for a library that is not loaded."""
     generator = np.random.default_rng(seed)
-    return {spec.name: example(spec, generator) for spec in _input_specs(metadata)}
+    return {spec.name: example(spec, generator) for spec in _input_specs(metadata, sizes or {})}
 
 
-def _input_specs(metadata: Metadata) -> list[InputSpec]:
-    """The inputs as generated values need them. InputError for one that is no tensor of numbers."""
+def _opened(metadata: Metadata) -> OpenSpec | None:
+    """The sizes that the segments of a library leave open."""
+    return metadata.programs[0].opened if metadata.programs else None
+
+
+def _input_specs(metadata: Metadata, sizes: Mapping[str, int]) -> list[InputSpec]:
+    """The inputs as generated values need them. InputError for one that is no tensor of numbers, and for sizes that the
+    library does not leave open."""
     assert metadata.parts is not None
     own = {spec.name: spec for program in metadata.programs for spec in program.inputs}
+    opened = _opened(metadata)
+    named = {size for spec in metadata.parts.inputs for size in spec.shape or () if isinstance(size, str)}
+    if unknown := [name for name in sizes if opened is None or name not in named]:
+        reason = "so its library has fixed sizes" if opened is None else f"which leaves {listed(sorted(named))} open"
+        raise InputError(f"--sizes: {unknown[0]}: ONNX Runtime runs a part of this model, {reason}")
+    if opened is not None:
+        specs = metadata.programs[0].inputs
+        shapes = opened.input_shapes(specs, sizes)
+        own = {spec.name: replace(spec, shape=shape) for spec, shape in zip(specs, shapes, strict=True)}
+        sizes = {**{size.name: size.high for size in opened.sizes}, **sizes}
     found = []
     for spec in metadata.parts.inputs:
         if not spec.dtype or spec.shape is None:
             raise InputError(f"input {spec.name!r} is {spec.type}, which cannot be made up; give it")
-        sizes = tuple(size if isinstance(size, int) else 1 for size in spec.shape)
-        found.append(own.get(spec.name) or InputSpec(spec.name, sizes, spec.dtype))
+        shape = tuple(size if isinstance(size, int) else sizes.get(size or "", 1) for size in spec.shape)
+        found.append(own.get(spec.name) or InputSpec(spec.name, shape, spec.dtype))
     return found
 
 
@@ -290,8 +313,11 @@ def _static(spec: ValueSpec) -> InputSpec | None:
 
 def launches(library: PartedLibrary, inputs: Inputs) -> int:
     """Kernels that a call launches. DeviceError unless they are exactly those of its segments."""
-    planned = Counter(row.symbol for program in library.metadata.programs for row in program.kernel_rows)
+    each = [Counter(row.symbol for row in program.kernel_rows) for program in library.metadata.programs]
     launched = library.launched(inputs)
+    planned = sum(each, Counter[str]())
+    if _opened(library.metadata) is not None:  # plans of one segment, of which a call takes one
+        planned = next((one for one in each if one == launched), each[0])
     if launched != planned:
         raise DeviceError(
             f"a call launches other kernels than planned: {dict(launched - planned | planned - launched)}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -80,6 +80,33 @@ class Segment(Step):
                     f"{spec.name!r}: {made}, its segment takes {spec.dtype} of shape {spec.shape}: compile it again"
                 )
         self._fits = True
+
+
+class OpenSegment(Segment):
+    """Kernels of ours that take any size of a range."""
+
+    def run(self, values: dict[str, Any], call: Call) -> None:
+        """See Step. InputError for a size outside of the range."""
+        given = []
+        for place, spec, dtype in self._inputs:
+            value = values[spec.name]
+            own = replace(spec, shape=tuple(int(size) for size in _shape(value)))
+            given.append(_tensor(value, own, dtype, self._kept, place))
+        number = self._library.plan_for(tuple(tuple(tensor.shape) for tensor in given))
+        assert number is not None
+        results = call(number, given)
+        for place, name in self._outputs:
+            values[name] = Made(self._library, number, place, results)
+
+
+def _shape(value: Any) -> Sequence[int]:
+    """The sizes of a value."""
+    if isinstance(value, Held):
+        return value.array.shape
+    if isinstance(value, Made):
+        return tuple(value.tensor.shape)
+    found: Sequence[int] = value.shape() if is_value(value) else value.shape
+    return found
 
 
 class Bound(Step):

@@ -34,8 +34,11 @@ from autofuse.compiler.open_sizes.tiles import (
     require_schedules,
     simplest_tile,
     tile_report,
+    with_parts,
     with_shared_weights,
 )
+from autofuse.compiler.parts.open_head import OpenHead
+from autofuse.compiler.parts.rest import rest_of
 from autofuse.compiler.plan_ladder import FoundPlan
 from autofuse.compiler.report import HIT, RULE, TILE, CompileReport, GroupReport
 from autofuse.compiler.schedule_ladder import Found, Ladder
@@ -68,10 +71,12 @@ def compile_open(
     progress: Progress | None = None,
     caches: Caches | None = None,
     form: LibraryFormat = "so",
+    head: OpenHead | None = None,
 ) -> CompileReport:
     """Write the library of `model` with the one size of `sizes` that has a range left open; see `autofuse.api.compile`.
 
-    `caches`: outputs that are updated in place, each with the input that it extends.
+    `caches`: outputs that are updated in place, each with the input that it extends. `head`: what our kernels run of
+    the model, where that is a part.
 
     InputError that names the operator which mixes what the size counts, or depends on it in another way.
     """
@@ -81,7 +86,8 @@ def compile_open(
         check_form(form, output, read_files(context, model, output, plan), context.environment.target)
     if key is not None:
         private_key(key)
-    read = read_open(model, given, sizes, told)
+    read = read_open(model if head is None else head.path, given, sizes, told)
+    choice = None if head is None else head.choice(read.opened.graph)
     told(LOOKING_UP, 0, 1)
     chosen = find_open_plans(context, form_of_rows(context, read), plan)
     named, emission = paired(read.opened, caches or {}), Emission(context.environment.target)
@@ -90,10 +96,11 @@ def compile_open(
     if output is not None:
         parts, target = [part for part, _ in tiled], context.environment.target
         build_open_library(
-            parts, target, context.threads, output, key, progress, usable_threads(), write, user_objects(target)
+            parts, target, context.threads, output, key, progress, usable_threads(), write, user_objects(target),
+            None if choice is None else rest_of(choice),
         )  # fmt: skip
     report = _report(context, model, output, [*zip(chosen, tiled, strict=True)], time.monotonic() - started)
-    return with_files(report, form, output, write)
+    return with_files(with_parts(report, choice), form, output, write)
 
 
 def write_open(context: Context, read: OpenModel, chosen: Sequence[RangedPlan], output: Path) -> None:

@@ -22,6 +22,8 @@ from autofuse.kernels.families.registry import is_own
 from autofuse.kernels.schedule.weight_size import held_bytes, model_bytes
 from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import BoundWorkload, Workload, bind_workload
+from autofuse.segments.choice import Choice
+from autofuse.segments.report import part_reports, rest_reports
 from autofuse.values.arguments import file_title
 
 Group = TypeVar("Group")
@@ -110,6 +112,11 @@ class ReportedPlan:
     ranged: RangedPlan
     groups: Sequence[GroupReport]
     firsts: Sequence[OpenTile]
+
+
+def with_parts(report: CompileReport, choice: Choice | None) -> CompileReport:
+    """A report with what ONNX Runtime runs of the model, where that is a part."""
+    return report if choice is None else replace(report, parts=part_reports(choice), rest=rest_reports(choice))
 
 
 def open_report(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 
 from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper, inliner, numpy_helper
@@ -56,8 +57,6 @@ class ValueType:
 
 Infer = Callable[[bytes], Mapping[str, ValueType]]
 """The types of all inputs and outputs of a model, outputs without a declared type included."""
-
-
 _UNKNOWN = ValueType("unknown")
 
 
@@ -355,12 +354,16 @@ def serialised(model: ModelProto) -> bytes:
         raise InputError(f"{model.graph.name}: more than 2 GB do not fit into an ONNX file") from error
 
 
-def read_source(path: Path, given: Given, infer: Infer, *, open_sizes: bool = False) -> Source:
-    """The model of a file. `open_sizes`: inputs need no sizes.
+def read_source(
+    path: Path, given: Given, infer: Infer, *, open_sizes: bool = False, fixed: Mapping[str, int] = MappingProxyType({})
+) -> Source:
+    """The model of a file. `open_sizes`: inputs need no sizes; `fixed`: values of some that have names.
 
     InputError when it cannot be read or is damaged, and when what is given does not fit."""
-    model = read_model(path)
-    name = str(path)
+    model, name = read_model(path), str(path)
+    for size in (size for value in model.graph.input for size in value.type.tensor_type.shape.dim):
+        if size.dim_param in fixed:
+            size.dim_value = fixed[size.dim_param]
     bind_constants(model, given, name)
     check_graph_lists(model.graph, name)
     check_operator_count(model, name)
@@ -369,8 +372,7 @@ def read_source(path: Path, given: Given, infer: Infer, *, open_sizes: bool = Fa
             model = inliner.inline_local_functions(model)
         except Exception as error:
             raise InputError(f"{name}: the model's functions cannot be inlined: {error}") from error
-    plain = with_plain_scalers(with_plain_layout(model))
-    found = Source(name, plain, shapes_of(given), infer, open_sizes=open_sizes)
+    found = Source(name, with_plain_scalers(with_plain_layout(model)), shapes_of(given), infer, open_sizes=open_sizes)
     found.whole_model = model
     return found
 

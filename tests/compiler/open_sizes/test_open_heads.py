@@ -1,0 +1,73 @@
+"""Models of open sizes that end in what finds as many places as the data say: ONNX Runtime runs that end."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import autofuse
+from autofuse import api
+from autofuse.errors import InputError
+from tests.compiler.open_sizes.models import Array, weight, write
+
+FRONT = """
+  a = Conv <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> (x, w)
+  m = Relu (a)
+  c = Conv <kernel_shape = [1, 1]> (m, wc)
+  s = Sigmoid (c)"""
+BEST = f"""
+best (float[batch, 3, height, width] x)
+  => (float[batch, k] values, float[batch, k, 4] boxes, float[batch, 1, h, l] s) {{{FRONT}
+  b = Conv <kernel_shape = [1, 1]> (m, wb)
+  sf = Flatten (s)
+  values, found = TopK <axis = 1> (sf, five)
+  bt = Transpose <perm = [0, 2, 3, 1]> (b)
+  rows = Reshape (bt, places)
+  column = Unsqueeze (found, last)
+  shape = Shape (column)
+  wide = Mul (shape, four)
+  index = Expand (column, wide)
+  boxes = GatherElements <axis = 1> (rows, index)
+}}"""
+"""The best places of a map, and a box for each."""
+ABOVE = f"""
+above (float[1, 3, height, width] x) => (int64[4, n] found, float[1, 8, h, l] m) {{{FRONT}
+  over = Greater (s, half)
+  found = NonZero (over)
+}}"""
+WEIGHTS: dict[str, Array] = {
+    "w": weight(8, 3, 3, 3), "wc": weight(1, 8, 1, 1), "wb": weight(4, 8, 1, 1), "five": np.array([5]),
+    "places": np.array([0, -1, 4]), "last": np.array([-1]), "four": np.array([1, 1, 4]), "half": np.float32(0.5),
+}  # fmt: skip
+IMAGES = {"height": (6, 40, 2), "width": (6, 40, 2)}
+
+
+@pytest.mark.parametrize(("text", "sizes"), [(BEST, {"batch": (1, 4), **IMAGES}), (ABOVE, IMAGES)])
+def test_what_is_found_at_any_size_is_onnx_runtimes(
+    text: str, sizes: dict[str, tuple[int, ...]], tmp_path: Path
+) -> None:
+    used = {name: array for name, array in WEIGHTS.items() if re.search(rf"[(,] ?{name}[),]", text)}
+    model, library = write(tmp_path / "finds.onnx", text, used), tmp_path / "finds.so"
+    report = api.compile(model, library, sizes=sizes, threads=1, database=str(tmp_path / "a.db"))
+    assert [part.side for part in report.parts] == ["autofuse", "ONNX Runtime"]
+    session, wanted = autofuse.Session(str(library)), onnxruntime.InferenceSession(str(model))
+    draw = np.random.default_rng(0)
+    for batch, height, width in ((1, 6, 6), (4, 40, 40), (3, 14, 38), (2, 22, 10)):
+        shape = (batch if "batch" in sizes else 1, 3, height, width)
+        feeds = {"x": draw.standard_normal(shape).astype(np.float32)}
+        for one, other in zip(session.run(None, feeds), wanted.run(None, feeds), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    with pytest.raises(InputError, match="height is 42"):
+        session.run(None, {"x": np.zeros((1, 3, 42, 6), np.float32)})
+
+
+def test_a_head_whose_sizes_cannot_stay_open_is_refused_by_both_reasons(tmp_path: Path) -> None:
+    text = ABOVE.replace("s = Sigmoid (c)", "d = CumSum (c, three)\n  s = Sigmoid (d)")
+    used = {name: array for name, array in WEIGHTS.items() if re.search(rf"[(,] ?{name}[),]", text)}
+    model = write(tmp_path / "finds.onnx", text, {**used, "three": np.array(3)})
+    with pytest.raises(InputError, match=r"(?s)NonZero.*stands before it.*CumSum"):
+        api.compile(model, tmp_path / "finds.so", sizes=IMAGES, database=str(tmp_path / "a.db"))
