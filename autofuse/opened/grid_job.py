@@ -27,7 +27,10 @@ from autofuse.compiler.open_sizes.tiles import (
     require_schedules,
     simplest_tile,
     tile_report,
+    with_parts,
 )
+from autofuse.compiler.parts.open_head import OpenHead
+from autofuse.compiler.parts.rest import rest_of
 from autofuse.compiler.plan_ladder import FoundPlan
 from autofuse.compiler.report import HIT, RULE, TILE, CompileReport, GroupReport
 from autofuse.compiler.schedule_ladder import Found, Ladder
@@ -88,8 +91,10 @@ def compile_grid(
     progress: Progress | None = None,
     caches: Caches | None = None,
     form: LibraryFormat = "so",
+    head: OpenHead | None = None,
 ) -> CompileReport:
-    """Write the library of `model` with the sizes of its images open; see `autofuse.api.compile`.
+    """Write the library of `model` with the sizes of its images open; see `autofuse.api.compile`. `head`: what our
+    kernels run of it, where that is a part.
 
     InputError that names the operator which no kernel of ours computes at any size.
     """
@@ -101,7 +106,8 @@ def compile_grid(
         check_form(form, output, read_files(context, model, output, plan), context.environment.target)
     if key is not None:
         private_key(key)
-    read = read_images(model, given, sizes, told)
+    read = read_images(model if head is None else head.path, given, sizes, told)
+    choice = None if head is None else head.choice(read.opened.graph)
     told(LOOKING_UP, 0, 1)
     chosen = find_open_plans(context, form_of_images(context, read), plan)
     emission = Emission(context.environment.target)
@@ -110,10 +116,11 @@ def compile_grid(
     if output is not None:
         parts, target = [part for part, _ in scheduled], context.environment.target
         build_grid_library(
-            parts, target, context.threads, output, key, progress, usable_threads(), write, user_objects(target)
+            parts, target, context.threads, output, key, progress, usable_threads(), write, user_objects(target),
+            None if choice is None else rest_of(choice),
         )  # fmt: skip
     report = _report(context, model, output, [*zip(chosen, scheduled, strict=True)], time.monotonic() - started)
-    return with_files(report, form, output, write)
+    return with_files(with_parts(report, choice), form, output, write)
 
 
 def write_grid(context: Context, read: GridModel, chosen: Sequence[RangedPlan], output: Path) -> None:

@@ -39,9 +39,27 @@ above (float[1, 3, height, width] x) => (int64[4, n] found, float[1, 8, h, l] m)
   over = Greater (s, half)
   found = NonZero (over)
 }}"""
+SHRUNK = (
+    """
+shrunk (float[1, 3, height, width] image) => (float[1, k] values, int64[1, k] found) {
+  whole = Shape (image)
+  front = Slice (whole, zero, two)
+  high = Slice (whole, two, four_axes)
+  most = Min (high, twenty)
+  target = Concat <axis = 0> (front, most)
+  x = Resize <mode = "nearest", coordinate_transformation_mode = "asymmetric"> (image, , , target)
+"""
+    + f"""{FRONT}
+  sf = Flatten (s)
+  values, found = TopK <axis = 1> (sf, five)
+}}"""
+)
+"""Images of at most 20 places a side are made of the inputs, as detectors resize these."""
 WEIGHTS: dict[str, Array] = {
     "w": weight(8, 3, 3, 3), "wc": weight(1, 8, 1, 1), "wb": weight(4, 8, 1, 1), "five": np.array([5]),
     "places": np.array([0, -1, 4]), "last": np.array([-1]), "four": np.array([1, 1, 4]), "half": np.float32(0.5),
+    "zero": np.array([0]), "two": np.array([2]),
+    "four_axes": np.array([4]), "twenty": np.array([20, 20]),
 }  # fmt: skip
 IMAGES = {"height": (6, 40, 2), "width": (6, 40, 2)}
 
@@ -63,6 +81,19 @@ def test_what_is_found_at_any_size_is_onnx_runtimes(
             np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
     with pytest.raises(InputError, match="height is 42"):
         session.run(None, {"x": np.zeros((1, 3, 42, 6), np.float32)})
+
+
+def test_images_that_are_made_of_the_inputs_have_sizes_of_their_own(tmp_path: Path) -> None:
+    used = {name: array for name, array in WEIGHTS.items() if re.search(rf"[(,] ?{name}[),]", SHRUNK)}
+    model, library = write(tmp_path / "shrunk.onnx", SHRUNK, used), tmp_path / "shrunk.so"
+    report = api.compile(model, library, sizes=IMAGES, threads=1, database=str(tmp_path / "a.db"))
+    assert [part.side for part in report.parts] == ["ONNX Runtime", "autofuse", "ONNX Runtime"]
+    session, wanted = autofuse.Session(str(library)), onnxruntime.InferenceSession(str(model))
+    draw = np.random.default_rng(0)
+    for height, width in ((6, 6), (40, 40), (14, 38), (22, 10), (8, 18)):
+        feeds = {"image": draw.standard_normal((1, 3, height, width)).astype(np.float32)}
+        for one, other in zip(session.run(None, feeds), wanted.run(None, feeds), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
 def test_a_head_whose_sizes_cannot_stay_open_is_refused_by_both_reasons(tmp_path: Path) -> None:

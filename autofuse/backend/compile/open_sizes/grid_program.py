@@ -11,10 +11,12 @@ from autofuse.backend.compile.function import NOTHING_KEPT, Kept
 from autofuse.backend.compile.open_sizes.open_program import OpenTile, require_alike
 from autofuse.backend.compile.realise import (
     Progress,
+    Rest,
     Write,
     describe_library,
     describe_program,
     silent,
+    with_rest,
     write_assembled,
 )
 from autofuse.backend.compile.symbols import Symbols
@@ -86,9 +88,10 @@ def build_grid_library(
     jobs: int = 1,
     write: Write | None = None,
     kept: Kept = NOTHING_KEPT,
+    rest: Rest | None = None,
 ) -> None:
     """Write the library of `parts`, plans of one model, signed with `key`. `jobs`, `write` and `kept`: see
-    `build_programs`.
+    `build_programs`. `rest`: what ONNX Runtime runs behind it.
 
     DeviceError when the file cannot be linked or written.
     """
@@ -101,7 +104,8 @@ def build_grid_library(
     programs = [_described(*both) for both in zip(parts, assembly.programs, strict=True)]
     require_alike(programs)
     described = replace(describe_library(programs, assembly, target, threads), origin=graphs[0].origin)
-    write_assembled(assembly, described, target, output, key, progress or silent, jobs, write, kept)
+    metadata, weights = with_rest(described, assembly.weights, rest)
+    write_assembled(assembly, metadata, target, output, key, progress or silent, jobs, write, kept, weights)
     kept.bound()
 
 

@@ -107,7 +107,9 @@ class GridOperators:
             return False
         named = (*operator.inputs, *operator.outputs)
         own = {extent for name in named for extent in self.alone.axes.get(name, {}).values()}
-        return len(own) == 1 and recurs(rows_along(self.alone, *own), operator) and self._keeps_images(operator)
+        return (
+            len(own) == 1 and recurs(rows_along(self.alone, next(iter(own))), operator) and self._keeps_images(operator)
+        )
 
     def _keeps_images(self, operator: Operator) -> bool:
         """Whether an operator keeps images apart, where their number is open, each of what has one for each image."""
