@@ -188,8 +188,9 @@ class GridOperators:
 
     def _target_reason(self, operator: Operator) -> str:
         """Why the target shape of an operator is none that a tile has, too; "" where it is."""
-        made = set(self.opened.axes.get(operator.outputs[0], {}).values())
-        targets = [self.opened.targets[name] for name in operator.inputs if name in self.opened.targets]
+        made, look = set(self.opened.axes.get(operator.outputs[0], {}).values()), self.looks.get(operator.name)
+        read = look.operator.inputs if isinstance(look, Look) else operator.inputs
+        targets = [self.opened.targets[name] for name in read if name in self.opened.targets]
         fits = all(extent in made for places in targets for extent in places.values())
         return "" if fits else "its target shape is another than that of its result"
 
