@@ -1,6 +1,6 @@
 """A model of open sizes that ends in operators whose results have as many places as the data say: boxes that are found.
 
-Its *head* is what needs none of these. Our kernels run it at any size of the range; ONNX Runtime runs what is behind,
+Its *head* is what needs none of these. Our kernels run it at any size of a range; ONNX Runtime runs what is behind,
 with the sizes that are known then. What is computed of shapes alone is there on both sides.
 """
 
