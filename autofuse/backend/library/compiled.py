@@ -291,12 +291,9 @@ class Library:
 
     def plan_for(self, shapes: Shapes) -> int | None:
         """The program that takes inputs of such shapes at a size that it leaves open; see `Dispatch`."""
-        found = self._exact.get(shapes)
-        if found is None:
-            found = self._dispatch.of_open_size(shapes)
-            if found is not None:
-                self._exact[shapes] = found
-        return found
+        if shapes not in self._exact and (found := self._dispatch.of_open_size(shapes)) is not None:
+            self._exact[shapes] = found
+        return self._exact.get(shapes)
 
     def _given(self, inputs: Inputs) -> list[Array]:
         names = self._names
