@@ -9,7 +9,7 @@ from pathlib import Path
 
 from autofuse.backend.compile.realise import Progress, silent
 from autofuse.compiler.job import READING
-from autofuse.compiler.open_sizes.reading import computes_alike, read_open
+from autofuse.compiler.open_sizes.reading import computes_alike, read_open, with_einsums_as_products
 from autofuse.errors import InputError, UncoveredError
 from autofuse.graph.loading.given.buckets import form_of, has_windows_behind, of_images
 from autofuse.graph.loading.given.constants import model_sha256
@@ -25,8 +25,6 @@ from autofuse.graph.transform.open_sizes.images.scales.apart import with_scales_
 from autofuse.graph.transform.open_sizes.images.turning import with_scores_first
 from autofuse.graph.transform.open_sizes.open_graph import OpenGraph
 from autofuse.kernels.lowering.coverage import require_kernels
-from autofuse.rewrite.driver import rewrite
-from autofuse.rewrite.rules.einsum import einsum_as_product
 from autofuse.values.arguments import Given
 
 
@@ -67,7 +65,7 @@ def read_images(model: Path, given: Given, sizes: Sequence[OpenSize], told: Prog
     @cache
     def given_at(point: Point) -> Graph:
         named = {size.name: value for size, value in zip(opened_sizes, point, strict=True)}
-        return _as_products(load(model, form_of(model, sizes, named, given)))
+        return with_einsums_as_products(load(model, form_of(model, sizes, named, given)))
 
     turned = _with_images_first(opened_sizes, given_at)
 
@@ -98,13 +96,6 @@ def read_images(model: Path, given: Given, sizes: Sequence[OpenSize], told: Prog
         ) from error
     form = form_of(model, sizes, dict(zip((size.name for size in opened_sizes), opened.high, strict=True)), given)
     return GridModel(opened, model_sha256(model.read_bytes(), form))
-
-
-def _as_products(graph: Graph) -> Graph:
-    """A graph with each Einsum as the product that it is: nothing else is known of how it treats places."""
-    if not any(operator.op_type == "Einsum" for operator in graph.operators):
-        return graph
-    return rewrite(graph, lambda match: match.rule is einsum_as_product).graph
 
 
 COUNTS = 19, 23, 29, 31, 37, 41, 43, 47, 53, 59

@@ -53,3 +53,10 @@ def test_a_split_behind_a_product_of_large_weights_begins_a_group(tmp_path: Path
         for least in (4 * 512 * 2048, 4 * 512 * 2048 + 1)
     ]
     assert kinds == [[["MatMul", "Add"], ["Split", "Relu", "Tanh"]], [["MatMul", "Add", "Split", "Relu", "Tanh"]]]
+
+
+def test_an_einsum_of_each_row_is_a_product(tmp_path: Path) -> None:
+    """As splines of a KAN and experts of a mixture are exported."""
+    text = 'rows (float[batch, 6, 8] x) => (float[batch, 5] y) { y = Einsum <equation = "big,oig->bo"> (x, w) }'
+    model = write(tmp_path / "einsum.onnx", text, {"w": weight(5, 6, 8)})
+    check(model, built(model, "batch", 1, 33), "batch", (1, 2, 3, 17, 33))
