@@ -17,6 +17,7 @@ from autofuse.search.phases.care import equal_care
 from autofuse.search.phases.phases import measure_baselines, offered
 from autofuse.search.phases.questions import Search, compose, plan_search, try_flips
 from autofuse.search.progress import SearchRequest
+from autofuse.search.schedules.schedule_search import schedule_text
 from autofuse.search.tune import open_session
 
 
@@ -72,6 +73,21 @@ def test_what_won_against_a_bad_schedule_is_undone_by_a_good_one(search: Search)
         question.ask(Budget())
     assert min(replaced(search), default=CARE) >= CARE
     assert search.standing.leading_us() == search.evidence.composed_us(default)
+
+
+def test_a_kernel_that_has_a_suggested_schedule_gets_the_rules_own_one(search: Search) -> None:
+    evidence, leading = search.evidence, search.standing.leading()
+    assert leading is not None
+    come = evidence.uses(leading) - evidence.uses(search.standing.baselines["default"])
+    one = next(evidence.searches[key] for key in come if not evidence.searches[key].complete)
+    own = one.guesses()[0]
+    other = next(step for step in one.peek(9) if step != own)
+    one.tried, one.pending = {}, one.first_candidates()
+    one.correct(other, 5.0)
+    question = equal_care(search)
+    assert question is not None and one in question.first
+    question.ask(Budget())
+    assert schedule_text(own) in one.tried
 
 
 def test_it_is_asked_when_only_its_time_is_left(search: Search) -> None:

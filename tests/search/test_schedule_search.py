@@ -210,6 +210,19 @@ def test_a_good_schedule_of_a_relative_is_tried_next(search: Callable[..., Workl
     assert again is not None and schedule_text(again) != schedule_text(asked)
 
 
+def test_behind_a_suggestion_comes_what_would_be_compiled_untuned(search: Callable[..., WorkloadSearch]) -> None:
+    one = search()
+    for pixels in (2, 4):
+        one.suggest({"contraction.vectors": 4, "contraction.pixels": pixels, "elementwise.tasks": 8})
+    first = one.ask()
+    assert first is not None and first["contraction.pixels"] == 4 and not one.lacks_rules_own
+    one.learn(first, 5.0)
+    assert one.lacks_rules_own
+    assert one.peek(2) == [one.guesses()[0], {**one.suggested[0]}]
+    assert one.ask() == one.guesses()[0]
+    assert not one.lacks_rules_own
+
+
 def stakes(**times: float) -> dict[str, list[Stake]]:
     return {key: [Stake(us)] for key, us in times.items()}
 

@@ -1,5 +1,6 @@
-"""Equal care for what the leading plan replaces: a kernel of the default that had few schedules may only lack a good
-one. Asked when just the time that this takes is left."""
+"""Equal care for both sides of what the leading plan decides: a kernel of the default that had few schedules may only
+lack a good one, and a kernel of the plan that has a suggested one may be slower than untuned. Asked when just the time
+that this takes is left."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ Sides = tuple[Sequence[str], Sequence[str]]
 
 
 def equal_care(search: Search) -> Question | None:
-    """Further schedules of the kernels of the default that the leading plan replaces, where they had few."""
+    """Further schedules of the kernels of the default that the leading plan replaces, where they had few, and of its
+    own kernels what would be compiled untuned, where only others have a time."""
     found = _lacking(search)[: max(1, int(CARE_SHARE * search.evidence.counts.measured))]
     if not found:
         return None
@@ -51,6 +53,10 @@ def _lacking(search: Search) -> list[tuple[float, WorkloadSearch]]:
                 continue
             saved_us = one.expected_part(saved_by_schedules(len(one.tried), 1)) * gone.count(key) * one.best_us
             found[key] = max(caught_up(saved_us, gone_us - come_us, gone_us), found.get(key, 0.0))
+        for key in come:
+            one = evidence.searches[key]
+            if one.lacks_rules_own and one.best_us is not None and one.best_us >= least_us:
+                found[key] = saved_by_schedules(1, 1) * come.count(key) * one.best_us
     return sorted(((us, evidence.searches[key]) for key, us in found.items()), key=lambda pair: -pair[0])
 
 

@@ -64,10 +64,10 @@ def anchor_key(workload: Workload) -> str:
 class WorkloadSearch:
     """The schedule search of one workload: what was tried, what comes next, the best so far (microseconds).
 
-    What comes next: schedules that were good for related workloads (`suggested`), the rules' guesses (`pending`), then
-    two steps away from the best for each proposal of the Optuna study. `graph`: the realised graph that holds the
-    constants of `bound`. `limit`: candidates after which the search is complete. `failures`: of those tried;
-    `failure`: the message of the first.
+    What comes next: a schedule that was good for a related workload (`suggested`), the rules' own, further suggestions,
+    the rules' other guesses (`pending`), then two steps away from the best for each proposal of the Optuna study.
+    `graph`: the realised graph that holds the constants of `bound`. `limit`: candidates after which the search is
+    complete. `failures`: of those tried; `failure`: the message of the first.
     """
 
     bound: BoundWorkload
@@ -244,8 +244,10 @@ class WorkloadSearch:
         """The next candidate; None when the search is complete."""
         if self.complete:
             return None
-        while self.suggested or self.pending:
-            schedule = (self.suggested or self.pending).pop(0)
+        for schedule in self._queue():
+            for queue in (self.suggested, self.pending):
+                if schedule in queue:
+                    queue.remove(schedule)
             if schedule_text(schedule) not in self.tried:
                 return self._issue(schedule)
         near = self._step() if len(self.tried) % STUDY_EVERY else None
@@ -264,6 +266,18 @@ class WorkloadSearch:
         left = next((other for other in self._every() if schedule_text(other) not in self.tried), None)
         return None if left is None else self._issue(left)
 
+    @property
+    def lacks_rules_own(self) -> bool:
+        """Whether others have a time and what would be compiled untuned has none: a suggestion may be the worse one."""
+        own = self.guesses()[:1]
+        waits = bool(own) and self.pending[:1] == own and schedule_text(own[0]) not in self.tried
+        return waits and self.best is not None
+
+    def _queue(self) -> list[dict[str, int | str]]:
+        """What is asked before any step from the best."""
+        own = self.pending[:1] if self.lacks_rules_own else []
+        return [*own, *self.suggested, *self.pending[len(own) :]]
+
     def peek(self, count: int = 1) -> list[dict[str, int | str]]:
         """Up to `count` candidates that `ask` will probably give next, unless something better is learned before.
 
@@ -271,7 +285,7 @@ class WorkloadSearch:
         """
         if self.complete:
             return []
-        known = [one for one in (*self.suggested, *self.pending) if schedule_text(one) not in self.tried]
+        known = [one for one in self._queue() if schedule_text(one) not in self.tried]
         studied = not known and count == 1 and len(self.tried) % STUDY_EVERY == 0
         return list(islice(chain(known, () if studied else self._steps()), count))
 
