@@ -236,9 +236,7 @@ def finished(interrupted: Chapter) -> Chapter:
     return chapter.close()
 
 
-@pytest.fixture(
-    params=["killed", *(pytest.param(name, marks=pytest.mark.long) for name in ("interrupted", "finished"))]
-)
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.long) for name in ("killed", "interrupted", "finished")])
 def chapter(request: pytest.FixtureRequest) -> Iterator[Chapter]:
     yield request.getfixturevalue(request.param)
 

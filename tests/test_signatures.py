@@ -208,6 +208,7 @@ def test_a_library_is_checked_without_being_loaded(signed: Path, unsigned: Path,
 
 
 @pytest.mark.parametrize("moment", ["generate_inputs", "open_runner"])
+@pytest.mark.long
 def test_bench_runs_the_very_bytes_that_it_verified(
     moment: str, model: Path, signed: Path, unsigned: Path, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

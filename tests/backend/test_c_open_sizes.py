@@ -186,6 +186,7 @@ def test_an_extent_may_be_a_sum_of_products(driver: Path, tmp_path: Path) -> Non
         np.testing.assert_allclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE, err_msg=name)
 
 
+@pytest.mark.long
 def test_a_table_whose_sums_do_not_fit_is_refused(driver: Path, tmp_path: Path) -> None:
     model = write(tmp_path / "scores.onnx", SCORES, WEIGHTS)
     built_images(model, SCORE_RANGES, threads=1)

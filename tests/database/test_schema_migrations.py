@@ -108,6 +108,7 @@ def test_a_migration_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatc
         assert opened.problems() == []
 
 
+@pytest.mark.long
 def test_processes_that_open_a_new_database_together_all_succeed(tmp_path: Path) -> None:
     code = f"from autofuse.database.database import open_database as o; print(o({str(tmp_path / 'p.db')!r}).problems())"
     children = [

@@ -100,6 +100,7 @@ def test_tiles_share_the_asking_for_the_next_panel_where_weights_come_late() -> 
     assert asking == [True, True, True, False, *[True, True, False] * 2, False, False]
 
 
+@pytest.mark.long
 def test_asking_for_the_next_panel_changes_no_sum() -> None:
     target, w = replace(local_device().target(), l2_bytes=1 << 14), weights(200)
     kernel = made(product(200), SCHEDULES["short"], target)

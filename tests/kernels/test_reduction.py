@@ -10,7 +10,7 @@ import pytest
 from onnx import helper
 
 from autofuse.kernels.build import build_kernel
-from autofuse.kernels.families.reductions.reduction import REDUCE
+from autofuse.kernels.families.reductions.reduction import INTEGRAL, REDUCE
 from autofuse.kernels.families.registry import is_own, nests_of
 from tests.kernels.conftest import Array, Bench, Small, parsed, real
 
@@ -100,9 +100,26 @@ def test_no_axes_with_the_no_op_flag_is_not_ours(bench: Bench) -> None:
     assert not is_own(bench.bind(small).workload)
 
 
-def test_integers_are_not_ours(bench: Bench) -> None:
-    nodes = [node("ReduceSum", ["x", "a"], ["y"])]
-    small = Small(nodes, {"x": np.arange(6).reshape(2, 3)}, ["y"], {"a": np.array([1], "int64")})
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize("kind", sorted(INTEGRAL))
+def test_sums_and_extremes_of_integers_are_exact(bench: Bench, kind: str, dtype: str) -> None:
+    bounds = np.iinfo(dtype)
+    for shape, axis in (((3, 37), 1), ((37, 3), 0), ((2, 1, 5), 1), ((4, 33, 2), 1)):
+        x = np.random.default_rng(0).integers(-(2**25), 2**25, shape).astype(dtype)
+        for first in (0, bounds.min, bounds.max):
+            x.flat[0] = first if kind != "ReduceSum" else 2**24 + 1
+            small = Small([node(kind, ["x", "a"], ["y"])], {"x": x}, ["y"], {"a": np.array([axis], "int64")}, 18)
+            bound = bench.bind(small)
+            assert is_own(bound.workload)
+            target = bench.target(8)
+            found = bench.run(small, bound, build_kernel(bound.workload, {}, target), target)["y"]
+            np.testing.assert_array_equal(found, small.reference()["y"])
+
+
+@pytest.mark.parametrize("kind", ["ReduceMean", "ReduceProd", "ReduceL2"])
+def test_other_reductions_of_integers_are_not_ours(bench: Bench, kind: str) -> None:
+    nodes = [node(kind, ["x", "a"], ["y"])]
+    small = Small(nodes, {"x": np.arange(6).reshape(2, 3)}, ["y"], {"a": np.array([1], "int64")}, 18)
     assert not is_own(bench.bind(small).workload)
 
 

@@ -67,6 +67,7 @@ def test_a_cell_with_one_outcome_has_no_ranking() -> None:
     assert math.isnan(found.auc["break cell"]) and found.auc["depend cell"] == 0.5
 
 
+@pytest.mark.long
 def test_held_out_networks_are_judged_well(dataset: Dataset) -> None:
     found = cross_judge(dataset)
     assert found.right > 0.7 and found.auc["all"] > 0.7

@@ -86,6 +86,7 @@ def test_a_hung_build_takes_its_own_children_with_it(runner, ask):
         time.sleep(0.05)
 
 
+@pytest.mark.long
 def test_results_come_one_by_one_and_an_abandoned_batch_leaves_no_child(target, rogues, ask, tmp_path):
     with LocalRunner(target, workers=2, limits=SHORT, policy=QUICK, lock=tmp_path / "lock", **rogues) as runner:
         stream = runner.stream([ask("raise"), ask(), ask()])

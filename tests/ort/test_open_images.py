@@ -36,6 +36,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_images_of_any_size_are_right_from_several_callers(model: Path) -> None:
     ours, theirs = session(model.with_name("tuned.onnx"), threads=2), plain(model)
 

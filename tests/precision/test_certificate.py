@@ -96,6 +96,7 @@ def test_its_front_goes_from_all_in_float_to_what_was_written(quantised: Quantiz
     assert len(points) == 2 + len(quantised.front)
 
 
+@pytest.mark.long
 def test_the_run_of_a_quantised_model_keeps_it_in_the_database(database: str, quantised: Quantized) -> None:
     with open_database(database, read_only=True) as base:
         run, first = base.run(), base.run(number=1)

@@ -155,6 +155,7 @@ def test_a_throttled_device_ends_with_a_plan_as_fast(
     assert composed[0] == pytest.approx(composed[1], rel=0.05)
 
 
+@pytest.mark.long
 def test_a_winner_that_is_never_trusted_is_measured_again_and_doubted_until_a_race_decides(
     run: Any, device: Any, two_layers: Path, tmp_path: Path
 ) -> None:

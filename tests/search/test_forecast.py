@@ -27,6 +27,7 @@ def test_it_writes_nothing(two_layers: Path, tmp_path: Path) -> None:
     assert sorted(tmp_path.iterdir()) == before
 
 
+@pytest.mark.long
 def test_it_changes_nothing_in_a_database_that_is_there(
     run: Any, device: Any, two_layers: Path, tmp_path: Path
 ) -> None:
@@ -44,6 +45,7 @@ def test_without_a_recorded_run_the_rate_is_the_stated_guess(two_layers: Path, t
     assert found.candidates_per_s == 1 / FIRST_CANDIDATE_S and found.rate_from == ""
 
 
+@pytest.mark.long
 def test_the_rate_is_that_of_the_newest_run_here(run: Any, device: Any, two_layers: Path, tmp_path: Path) -> None:
     result = run(two_layers)
     found = told(two_layers, tmp_path / "profile.db", budget="10m")

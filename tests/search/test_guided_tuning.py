@@ -75,6 +75,7 @@ def best_us(result: TuneResult) -> float:
     return min(plan.composed_us for plan in result.plans.values() if plan.composed_us is not None)
 
 
+@pytest.mark.long
 def test_a_good_model_finds_the_same_answer_sooner(
     run: Tune, clashing: Any, guided: Callable[[int], None], two_layers: Path, tmp_path: Path
 ) -> None:
@@ -98,6 +99,7 @@ def test_a_full_search_with_a_model_records_what_it_expected(
     assert {change["likely"] for change in note["changes"]} <= {"pays", "open", "loses"}
 
 
+@pytest.mark.long
 def test_a_wrong_model_is_found_out_and_spoils_nothing_for_good(
     run: Tune, clashing: Any, guided: Callable[[int], None], two_layers: Path, tmp_path: Path
 ) -> None:

@@ -92,6 +92,7 @@ def test_with_time_enough_nothing_is_left_out(run: Tune, device: SlowDevice, wor
     assert all(time.median_us is not None for time in result.plans.values())
 
 
+@pytest.mark.long
 def test_where_the_finalists_are_soon_decided_the_search_goes_on_from_what_won(
     run: Tune, device: SlowDevice, world: World, layers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,6 +225,7 @@ def test_a_short_budget_holds_one_plan_that_is_built_whole(
     assert world.now <= allowed_s(40.0)
 
 
+@pytest.mark.long
 def test_winners_that_are_not_trusted_take_no_time_from_the_finalists(
     run: Tune, device: SlowDevice, world: World, layers: Path
 ) -> None:
@@ -264,6 +266,7 @@ def test_a_budget_that_opening_uses_up_ends_with_the_default_and_says_what_it_la
     assert choice(tmp_path / "profile.db", result).groups
 
 
+@pytest.mark.long
 def test_what_an_earlier_run_checked_is_kept_when_there_is_no_time_to_check_another(
     run: Tune, device: SlowDevice, world: World, layers: Path
 ) -> None:
@@ -284,6 +287,7 @@ def test_a_reference_that_has_no_time_left_is_not_begun(
     assert world.now <= 100.0 + TICK_S
 
 
+@pytest.mark.long
 def test_the_search_uses_the_time_that_finalists_do_not_need(
     run: Tune, device: SlowDevice, world: World, layers: Path, tmp_path: Path
 ) -> None:
@@ -317,6 +321,7 @@ def test_a_stop_is_heard_while_finalists_are_built(
     assert not first & set(device.measured), "nothing is measured twice"
 
 
+@pytest.mark.long
 def test_wrong_tiles_and_no_time_for_others_end_without_any(
     run: Tune, device: SlowDevice, world: World, layers: Path
 ) -> None:

@@ -153,6 +153,7 @@ def test_the_sum_of_the_kernels_is_one_number_too(tuned: tuple[TuneResult, Path]
     assert sorted(float(text.split()[0]) for text in noted) == pytest.approx(sorted(set(groups["us"])), abs=1e-3)
 
 
+@pytest.mark.long
 def test_an_edge_gains_the_same_in_explain_the_frame_and_the_page(
     tuned: tuple[TuneResult, Path], convolution: Path
 ) -> None:
@@ -189,6 +190,7 @@ def test_a_group_gains_the_same_in_its_table_its_plot_and_pandas(tuned: tuple[Tu
         assert re.search(rf"\| {group['gain']:.2f}x \[", line)
 
 
+@pytest.mark.long
 def test_no_screen_shows_a_ratio_of_too_few_good_blocks(
     run: Tune, device: Any, two_layers: Path, tmp_path: Path
 ) -> None:

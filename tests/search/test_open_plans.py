@@ -91,6 +91,7 @@ def test_a_faster_plan_is_found_raced_and_taken(tune: Any, device: SyntheticDevi
     assert any(one.state == "complete" for one in trials_of(model, found.run_id))
 
 
+@pytest.mark.long
 def test_a_second_search_begins_with_the_plan_of_the_first(tune: Any, device: SyntheticDevice, model: Path) -> None:
     device.cost = by_kernels
     first = tune()
@@ -108,6 +109,7 @@ def test_plans_that_differ_by_less_than_a_tie_are_not_raced(tune: Any, device: S
 
 
 @pytest.mark.parametrize(("whole", "verdict"), [(2.0, "slower"), (1.0, "no difference")])
+@pytest.mark.long
 def test_what_the_race_does_not_find_faster_is_not_taken(
     tune: Any, device: SyntheticDevice, model: Path, whole: float, verdict: str
 ) -> None:
@@ -130,6 +132,7 @@ def test_a_plan_that_is_wrong_as_a_whole_is_a_recorded_failure(tune: Any, device
     assert trials_of(model, found.run_id)[-1].state == "fail"
 
 
+@pytest.mark.long
 def test_a_plan_whose_library_cannot_be_built_is_a_recorded_failure(
     tune: Any, device: SyntheticDevice, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,6 +188,7 @@ def test_a_strict_compile_needs_a_plan_of_these_sizes(tune: Any, device: Synthet
         compiled(model, strict=True)
 
 
+@pytest.mark.long
 def test_a_stored_plan_under_which_the_size_cannot_stay_open_is_a_miss(
     tune: Any, device: SyntheticDevice, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import optuna
+import pytest
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
@@ -29,6 +30,7 @@ def test_a_search_is_a_study_of_its_plans(run: Any, device: Any, two_layers: Pat
     assert min(composed) <= study.best_value + 1e-9
 
 
+@pytest.mark.long
 def test_the_schedules_of_its_kernels_are_studies_too(run: Any, device: Any, two_layers: Path, tmp_path: Path) -> None:
     result = run(two_layers)
     studies = {name: study for name, study in studies_of(result.database, tmp_path).items() if " " in name}

@@ -61,6 +61,7 @@ def test_a_front_holds_no_beaten_point() -> None:
     assert front([]) == []
 
 
+@pytest.mark.long
 def test_the_front_of_a_tuned_model_has_the_fastest_plan_and_its_files_are_plans(
     run: Callable[..., Any], device: Any, two_layers: Path, tmp_path: Path
 ) -> None:

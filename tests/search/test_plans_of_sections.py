@@ -107,6 +107,7 @@ def test_a_plan_that_wins_in_one_part_only_is_taken_there(tune: Any, device: Siz
     assert [one.plan_key for one in strict.plans] == [small.plan_key, large.plan_key]
 
 
+@pytest.mark.long
 def test_another_range_takes_the_plans_of_its_sizes(tune: Any, model: Path) -> None:
     small, large = tune().ranges
     most = int(small.part.split()[-1])
@@ -116,6 +117,7 @@ def test_another_range_takes_the_plans_of_its_sizes(tune: Any, model: Path) -> N
     assert few.plan_tier == many.plan_tier == "nearest shape"
 
 
+@pytest.mark.long
 def test_a_second_search_begins_with_the_plans_of_the_first(tune: Any, model: Path) -> None:
     first = tune()
     again = tune(trials=1)
@@ -125,6 +127,7 @@ def test_a_second_search_begins_with_the_plans_of_the_first(tune: Any, model: Pa
 
 
 @pytest.mark.parametrize("factor", [1.0, 1.5])
+@pytest.mark.long
 def test_a_plan_that_the_race_does_not_find_faster_in_its_part_is_not_taken(
     tune: Any, device: SizedDevice, model: Path, factor: float
 ) -> None:

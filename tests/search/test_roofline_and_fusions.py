@@ -65,6 +65,7 @@ def test_no_kernel_computes_longer_than_it_takes() -> None:
     assert left_of(groups.assign(peak_share=[1.5, float("nan")])) is None and left_of(groups.iloc[:0]) is None
 
 
+@pytest.mark.long
 def test_a_fused_edge_says_its_kernel_and_what_fusing_saves(run: Tune, two_layers: Path, tmp_path: Path) -> None:
     result = run(two_layers)
     with open_analysis(tmp_path / "profile.db") as af:

@@ -21,6 +21,7 @@ Tune = Callable[..., TuneResult]
 BROKEN = Failure("build_error", "LLVM said no")
 
 
+@pytest.mark.long
 def test_a_search_that_ends_has_tried_every_candidate_once(
     run: Tune, device: Any, two_layers: Path, tmp_path: Path, space: Path
 ) -> None:
@@ -91,6 +92,7 @@ def test_another_seed_finds_the_filled_database_complete_too(run: Tune, device: 
     assert again.plan_key == first.plan_key
 
 
+@pytest.mark.long
 def test_a_second_network_starts_with_the_first_ones_groups(
     run: Tune, device: Any, two_layers: Path, one_layer: Path
 ) -> None:
@@ -102,6 +104,7 @@ def test_a_second_network_starts_with_the_first_ones_groups(
     assert second.measured == len(device.measured) - len(before)
 
 
+@pytest.mark.long
 def test_other_threads_are_another_setting(run: Tune, device: Any, two_layers: Path) -> None:
     first = run(two_layers)
     second = run(two_layers, threads=2)
@@ -162,6 +165,7 @@ def test_a_budget_of_seconds_is_kept(
         assert now[0] >= 0.4 * budget_s, "a budget is there to be used"
 
 
+@pytest.mark.long
 def test_the_same_seed_asks_for_the_same_candidates(run: Tune, device: Any, two_layers: Path, tmp_path: Path) -> None:
     """Where its clock goes alike."""
     wide = tmp_path / "wide.toml"
@@ -284,6 +288,7 @@ def test_a_spent_budget_ends_a_job_that_has_no_plan(run: Tune, device: Any, two_
     assert tried[0] < tried[1], "plans beyond the fixed ones are tried only while the budget lasts"
 
 
+@pytest.mark.long
 def test_no_worker_at_all_is_a_lost_device_and_no_verdict_on_candidates(
     run: Tune, device: Any, two_layers: Path
 ) -> None:

@@ -44,6 +44,7 @@ def test_the_steps_add_up_to_what_whole_networks_took(run: Any, device: Any, two
     assert found.start_sum_us - found.end_sum_us == pytest.approx(sum(step.us for step in found.steps))
 
 
+@pytest.mark.long
 def test_nothing_remains_where_networks_take_what_their_kernels_do(run: Any, device: Any, two_layers: Path) -> None:
     result = run(two_layers)
     found = found_by(result)
@@ -82,6 +83,7 @@ def test_each_step_is_worth_what_the_device_takes_off(run: Any, device: Any, two
     assert worth.get(SCHEDULES, 0.0) == 0.0, "no schedule is better than another"
 
 
+@pytest.mark.long
 def test_a_fusion_that_the_rule_lacks_is_a_step_of_its_own(run: Any, device: Any, two_layers: Path) -> None:
     def cost(workload: Workload, _schedule: object) -> float:
         kinds = [operator.op_type for operator in workload.operators]
@@ -106,6 +108,7 @@ def test_what_a_rewrite_is_worth_stands_apart_from_what_the_rule_fuses(
     assert found.start_us - total_us(found) == pytest.approx(found.end_us)
 
 
+@pytest.mark.long
 def test_the_summary_of_the_run_keeps_the_same_numbers(run: Any, device: Any, two_layers: Path) -> None:
     result = run(two_layers)
     kept = kept_summary(result)
@@ -121,6 +124,7 @@ def test_what_a_short_search_did_not_ask_is_told_with_what_it_promises(run: Any,
     assert kept_summary(result)["not_asked"]
 
 
+@pytest.mark.long
 def test_a_search_that_tried_everything_has_no_schedules_left(run: Any, device: Any, two_layers: Path) -> None:
     assert "schedules" not in {one.kind for one in run(two_layers).not_asked}
 

@@ -160,6 +160,7 @@ def test_an_output_that_is_listed_twice_comes_twice(text: str, tmp_path: Path) -
 
 
 @pytest.mark.usefixtures("counted_rounds")
+@pytest.mark.long
 def test_bench_compares_an_output_that_is_listed_twice(tmp_path: Path) -> None:
     model = model_of("net (float[2,4] x) => (int64[2,n] y) { a = Relu (x) y = NonZero (a) }")
     model.graph.output.append(model.graph.output[0])

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from autofuse.database.records import ChosenGroup, content_key
 from autofuse.views.frames.analysis import open_analysis
@@ -57,6 +58,7 @@ def choose(recorder: Any, run: int, workload: str, candidate: int, us: float) ->
     recorder.database.record_choice(run, "search", groups, median_us=us, trusted=True)
 
 
+@pytest.mark.long
 def test_two_nights_that_chose_the_same_schedule_differ_by_what_each_of_them_measured(
     recorder: Any, path: Path
 ) -> None:

@@ -72,6 +72,7 @@ def test_layers_over_an_open_batch_and_length(tmp_path: Path, cell: str, directi
     check_over(model, library, [{"batch": b, "n": n} for b in (1, 2, 3, 5, 13, 16) for n in (1, 2, 7, 40)])
 
 
+@pytest.mark.long
 def test_both_ways_over_the_places_of_a_signal(tmp_path: Path) -> None:
     front = (
         "a = Conv <kernel_shape = [3], strides = [2], pads = [1, 1]> (given, k) x = Transpose <perm = [2, 0, 1]> (a)"
@@ -86,6 +87,7 @@ def test_both_ways_over_the_places_of_a_signal(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cell", ["LSTM", "GRU"])
+@pytest.mark.long
 def test_signals_of_any_number_whose_places_are_steps(tmp_path: Path, cell: str) -> None:
     """Text recognition: the number of images stands behind their places."""
     front = (

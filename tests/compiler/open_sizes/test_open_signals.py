@@ -52,6 +52,7 @@ def test_an_encoder_of_speech_is_right_at_any_length(tmp_path: Path, threads: in
 
 
 @pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.long
 def test_signals_of_any_number_and_length(tmp_path: Path, threads: int) -> None:
     """Attention beside an open batch: each signal sees its own places."""
     text = f"signals (float[batch, frames, 8] x) => (float[batch, 16, n] y) {{{FRONT + ATTENTION + CAUSAL}\n}}"

@@ -20,6 +20,8 @@ halved (float[1, 4, height, width] x) => (float[1, 4, h, w] y, float[1, 4, 1, 1]
   y = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (r)
   z = GlobalAveragePool (y)
 }"""
+pytestmark = pytest.mark.long
+
 SIZES = {"height": (16, 48, 16), "width": (16, 48, 16)}
 
 
@@ -60,14 +62,12 @@ def test_a_strict_compile_takes_what_was_tuned(model: Path, tuned: Any) -> None:
     assert {group.tier for group in report.groups if "Global" not in group.group} == {"hit (tile)"}
 
 
-@pytest.mark.long
 def test_a_second_search_knows_what_the_first_measured(model: Path, tuned: Any) -> None:
     again: Any = api.tune(model, sizes=SIZES, trials=1, threads=1, database=str(model.with_suffix(".db")))
     assert 0 < again.hits <= tuned.measured
     assert again.measured <= 1
 
 
-@pytest.mark.long
 def test_the_screen_says_which_places_a_tile_has(model: Path, tuned: Any) -> None:
     words = ["tune", model, "--sizes", "height=16:48:16,width=16:48:16", "--trials", 1, "-n", 1]
     shown = CliRunner().invoke(app, [str(word) for word in (*words, "--db", model.with_suffix(".db"))])
