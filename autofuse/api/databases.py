@@ -143,12 +143,14 @@ def db_export(
     optuna: StrPath | None = None,
     sign: StrPath | None = None,
     share: bool = False,
+    winners: bool = False,
 ) -> DatabaseExport:
     """Write the database as JSON lines to review and send; equal contents make equal files.
 
     `samples`: with every single time. `compress`: each file packed with gzip. `optuna`: a file for the plan searches,
     as an Optuna journal. `sign`: a private key that signs the folder's manifest. `share`: only times of kernels on
-    kinds of CPU, with no name of a model, file, host or user; who imports them takes them as priors.
+    kinds of CPU, with no name of a model, file, host or user; who imports them takes them as priors. `winners`: of what
+    is shared, only the fastest schedule of each kernel on each kind of CPU.
     """
     from autofuse.database.database import open_database
     from autofuse.database.files.upkeep import export_database
@@ -159,7 +161,9 @@ def db_export(
     with open_database(database, read_only=True) as opened:
         if folder is not None:
             key = None if sign is None else Path(sign)
-            manifest = export_database(opened, folder, samples=samples, compressed=compress, sign=key, share=share)
+            manifest = export_database(
+                opened, folder, samples=samples, compressed=compress, sign=key, share=share, winners=winners
+            )
             size = sum((Path(folder) / name).stat().st_size for name in manifest.names())
             written |= {"folder": str(folder), "bytes": size, "files": manifest.files}
         if optuna is not None:

@@ -14,7 +14,7 @@ import pytest
 from autofuse import api
 from autofuse.database.ask.transfers import any_shared, elsewhere
 from autofuse.database.database import ProfilingDatabase, open_database
-from autofuse.errors import AutofuseError
+from autofuse.errors import AutofuseError, InputError
 from autofuse.values.signatures import new_key
 from tests.database.recorded import fill, outcome, setting_of
 
@@ -62,6 +62,30 @@ def test_what_is_shared_names_nobody_and_nothing(mine: Path, tmp_path: Path) -> 
     assert {row["name"] for row in rows["af_device"]} == {"shared"}
     assert all(row["fingerprint"].startswith("shared:") for row in rows["af_device"])
     assert {row["state"] for row in rows["af_candidate"]} == {"ok"}
+
+
+def test_of_winners_only_the_fastest_schedule_of_each_kernel_is_shared(mine: Path, tmp_path: Path) -> None:
+    whole, first = rows_of(shared(mine, tmp_path / "all")), rows_of(shared(mine, tmp_path / "first", winners=True))
+
+    def place(row: dict[str, Any]) -> tuple[Any, ...]:
+        return tuple(row[name] for name in ("workload_id", "device_id", "target_id", "threads"))
+
+    places = [place(row) for row in first["af_candidate"]]
+    assert len(set(places)) == len(places) < len(whole["af_candidate"])
+    assert set(places) == {place(row) for row in whole["af_candidate"]}, "each kernel has one"
+    for row in first["af_candidate"]:
+        assert row["median_us"] == min(
+            other["median_us"] for other in whole["af_candidate"] if place(other) == place(row)
+        )
+    assert len(first["af_schedule"]) < len(whole["af_schedule"]), "nothing is sent that no winner needs"
+    api.db_import(tmp_path / "first", database=str(tmp_path / "into.db"))
+    assert api.db_check(str(tmp_path / "into.db")).ok
+
+
+def test_winners_without_share_are_refused(mine: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="add --share"):
+        api.db_export(tmp_path / "out", database=str(mine), winners=True)
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_original_stays_as_it_is(mine: Path, tmp_path: Path) -> None:

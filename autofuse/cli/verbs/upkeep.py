@@ -66,14 +66,18 @@ def export(
             "--share", help="Only times of kernels: no name of a model, file, host or user. Priors for others."
         ),
     ] = False,
+    winners: Annotated[
+        bool, typer.Option("--winners", help="Of what is shared, only the fastest schedule of each kernel.")
+    ] = False,
     form: OutputFormat = "text",
 ) -> None:
     """Write the database as JSON lines to review and send; equal contents make equal files."""
     from autofuse import api
 
     found = api.db_export(
-        folder, database=database, samples=samples, compress=compress, optuna=optuna, sign=sign, share=share
-    )
+        folder, database=database, samples=samples, compress=compress, optuna=optuna, sign=sign, share=share,
+        winners=winners,
+    )  # fmt: skip
     lines = []
     if found.files is not None and found.bytes is not None:
         lines.append(f"{found.folder}: {sum(file.rows for file in found.files):,} rows, {size(found.bytes)}")

@@ -13,6 +13,7 @@ from autofuse.database.records import DOUBT, FAILURES, PENDING
 from autofuse.database.tables.schema import Base
 
 CANDIDATE, MEASUREMENT, SAMPLE, TRIAL = "af_candidate", "af_measurement", "af_sample", "af_trial"
+DOUBTS = "af_doubt"
 ORPHANS = ("af_plan", "af_workload", "af_schedule", "af_code", "af_versions", "af_target", "af_device")
 """Tables whose rows only say what others refer to."""
 STEPS = 25
@@ -96,7 +97,7 @@ def _mark_winners(connection: sqlite3.Connection, keep: int) -> None:
                     f"JOIN {form.name} o ON o.{column} = m.id"
                 )
     asked = [row[0] for row in connection.execute("SELECT id FROM af_versions")]
-    for versions in (*asked, -1):  # -1: versions that nothing was measured with
+    for versions in (*asked, _NO_VERSIONS):
         connection.execute(_RANKED, {"asked": versions, "keep": max(keep, SCHEDULES_TRIED)})
     connection.execute(
         f"INSERT OR IGNORE INTO winner SELECT c.id FROM {CANDIDATE} c WHERE c.state IN ({_LASTING}) "
@@ -105,6 +106,25 @@ def _mark_winners(connection: sqlite3.Connection, keep: int) -> None:
     )
 
 
+def keep_first(connection: sqlite3.Connection) -> None:
+    """Delete all candidates but the first of each workload, device, target and threads, as `lookups.ranked` ranks them
+    for versions that nothing was measured with, and what only the others refer to.
+
+    Of a copy without choices, trials and plans, which might name a candidate.
+    """
+    connection.execute("CREATE TEMP TABLE winner (id INTEGER PRIMARY KEY)")
+    connection.execute(_RANKED, {"asked": _NO_VERSIONS, "keep": 1})
+    connection.execute(f"DELETE FROM {CANDIDATE} WHERE id NOT IN (SELECT id FROM winner)")
+    connection.execute("DROP TABLE temp.winner")
+    connection.execute(f"DELETE FROM {MEASUREMENT} WHERE candidate_id NOT IN (SELECT id FROM {CANDIDATE})")
+    for table in (SAMPLE, DOUBTS):
+        connection.execute(f"DELETE FROM {table} WHERE measurement_id NOT IN (SELECT id FROM {MEASUREMENT})")
+    for table in ORPHANS:
+        _delete_orphans(connection, table)
+
+
+_NO_VERSIONS = -1
+"""Stands for versions that nothing was measured with."""
 _LASTING = ", ".join(f"'{state}'" for state in FAILURES if state not in BY_CHANCE)
 _SAME = ("workload_id", "schedule_id", "device_id", "target_id", "threads")
 _SIBLING = f"SELECT 1 FROM {CANDIDATE} o WHERE {' AND '.join(f'o.{name} = c.{name}' for name in _SAME)}"

@@ -77,26 +77,32 @@ def export_database(
     compressed: bool = False,
     sign: Path | None = None,
     share: bool = False,
+    winners: bool = False,
 ) -> Manifest:
     """Write everything as JSON lines, one file a table, with a manifest; see `exporting`.
 
     `samples` False leaves out single times: a tenth of the size, but a candidate that is measured again elsewhere is
     then judged by its last measurement alone. `compressed`: each file with gzip; the manifest states what is in it.
-    `sign`: a private key to sign it with. `share`: only what names nobody and nothing, see `sharing`.
+    `sign`: a private key to sign it with. `share`: only what names nobody and nothing, see `sharing`; `winners`: of
+    that, only the first schedule of each kernel on each device. InputError for `winners` without `share`.
     """
+    if winners and not share:
+        raise InputError("db export: --winners is of what is shared; add --share")
     if sign is not None:
         private_key(sign)
     packed: Compression = GZIP if compressed else ""
-    with _snapshot(database, "export") as own, _shareable(own) if share else nullcontext(own) as source:
+    with _snapshot(database, "export") as own, _shareable(own, winners) if share else nullcontext(own) as source:
         return export(source, Path(folder), samples=samples, compression=packed, key=sign)
 
 
 @contextmanager
-def _shareable(own: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    """A copy of a database that holds only what may be shared."""
+def _shareable(own: sqlite3.Connection, winners: bool) -> Iterator[sqlite3.Connection]:
+    """A copy of a database that holds only what may be shared, or the winners of that."""
     with scratch_folder() as scratch, closing(sqlite3.connect(scratch / "share.db", isolation_level=None)) as copy:
         own.backup(copy)
         sharing.keep_shareable(copy, own_only=True)
+        if winners:
+            pruning.keep_first(copy)
         yield copy
 
 
