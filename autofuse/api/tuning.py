@@ -119,7 +119,7 @@ def _tiles(
     model: Path, place: Place, sizes: Ranges, trace: Path | None, request: SearchRequest, began: float
 ) -> TuneResult:
     """The search of a model with an open size, or of its head where only that can have one."""
-    from autofuse.compiler.parts.open_head import heads_of
+    from autofuse.compiler.parts.open_head import finds_places, heads_of
     from autofuse.graph.loading.given.sizes import open_sizes
     from autofuse.opened.tune import tune_open
 
@@ -130,6 +130,8 @@ def _tiles(
     try:
         return tune_open(model, place, opened, request, began, trace)
     except InputError:
+        if not finds_places(model):
+            raise
         with heads_of(model, request.given, opened) as heads:
             for head in heads:
                 asked = replace(request, given={}) if head.sizes else request

@@ -33,8 +33,6 @@ from autofuse.values.scratch import scratch_folder
 
 BY_DATA = frozenset(("Compress", "NonMaxSuppression", "NonZero", "TopK", "Unique"))
 """Operators that end the head: of those without bodies, the ones that find places by what stands there."""
-
-
 WINDOWS = frozenset(("Conv", "ConvTranspose"))
 """Operators whose images a head may begin with."""
 DRAWN = 8

@@ -50,7 +50,7 @@ def prune(
     start = content_bytes(connection)
     removed = {CANDIDATE: 0, MEASUREMENT: 0, SAMPLE: 0}
     _mark_winners(connection, keep)
-    moment = "9999-12-31 23:59:59.999999" if before is None else before.strftime("%Y-%m-%d %H:%M:%S.%f")
+    moment = _EVER if before is None else before.strftime("%Y-%m-%d %H:%M:%S.%f")
     if max_bytes is None or start > max_bytes:
         removed[TRIAL] = _delete_trials(connection, moment)
         rows = _rows(connection)
@@ -114,15 +114,16 @@ def keep_first(connection: sqlite3.Connection) -> None:
     """
     connection.execute("CREATE TEMP TABLE winner (id INTEGER PRIMARY KEY)")
     connection.execute(_RANKED, {"asked": _NO_VERSIONS, "keep": 1})
-    connection.execute(f"DELETE FROM {CANDIDATE} WHERE id NOT IN (SELECT id FROM winner)")
+    for numbers in _losers(connection, _EVER, whole=True):
+        _delete_candidates(connection, numbers, {CANDIDATE: 0, MEASUREMENT: 0, SAMPLE: 0})
     connection.execute("DROP TABLE temp.winner")
-    connection.execute(f"DELETE FROM {MEASUREMENT} WHERE candidate_id NOT IN (SELECT id FROM {CANDIDATE})")
-    for table in (SAMPLE, DOUBTS):
-        connection.execute(f"DELETE FROM {table} WHERE measurement_id NOT IN (SELECT id FROM {MEASUREMENT})")
+    connection.execute(f"DELETE FROM {DOUBTS} WHERE measurement_id NOT IN (SELECT id FROM {MEASUREMENT})")
     for table in ORPHANS:
         _delete_orphans(connection, table)
 
 
+_EVER = "9999-12-31 23:59:59.999999"
+"""Later than any row."""
 _NO_VERSIONS = -1
 """Stands for versions that nothing was measured with."""
 _LASTING = ", ".join(f"'{state}'" for state in FAILURES if state not in BY_CHANCE)

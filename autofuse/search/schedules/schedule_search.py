@@ -269,9 +269,10 @@ class WorkloadSearch:
     @property
     def lacks_rules_own(self) -> bool:
         """Whether others have a time and what would be compiled untuned has none: a suggestion may be the worse one."""
+        if self.best is None or not self.pending:
+            return False
         own = self.guesses()[:1]
-        waits = bool(own) and self.pending[:1] == own and schedule_text(own[0]) not in self.tried
-        return waits and self.best is not None
+        return self.pending[:1] == own and schedule_text(own[0]) not in self.tried
 
     def _queue(self) -> list[dict[str, int | str]]:
         """What is asked before any step from the best."""

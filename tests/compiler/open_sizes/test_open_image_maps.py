@@ -15,6 +15,17 @@ from autofuse import api
 from tests.compiler.open_sizes.models import Array, attends, weight, write
 
 WIDTH = 16
+
+
+def mixed(queries: str, keys: str, values: str) -> str:
+    """The attention of one head, `o`, whose keys are turned already."""
+    return f"""
+  s = MatMul ({queries}, {keys})
+  scaled = Mul (s, scale)
+  f = Softmax <axis = -1> (scaled)
+  o = MatMul (f, {values})"""
+
+
 FRONT = """
   a = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (x, w)
   m = Relu (a)
@@ -34,16 +45,12 @@ STRIDED = f"""{TOKENS}
 ONE_HEAD = f"""{TOKENS}
   z = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (m)
   k = Reshape (z, flat)
-  v = Transpose <perm = [0, 2, 1]> (k)
-  s = MatMul (t, k)
-  scaled = Mul (s, scale)
-  f = Softmax <axis = -1> (scaled)
-  o = MatMul (f, v)
+  v = Transpose <perm = [0, 2, 1]> (k){mixed("t", "k", "v")}
   h = Add (t, o){BACK}"""
 CONTEXT = f"""{TOKENS}
 {attends("t").replace("(t, wk)", "(text, wk)").replace("(t, wv)", "(text, wv)")}{BACK}"""
 """Keys and values of a text, as the U-Nets of diffusion have them."""
-BEHIND = """
+BEHIND = f"""
   l = Reshape (m, flat)
   t = Transpose <perm = [2, 0, 1]> (l)
   q = MatMul (t, wq)
@@ -54,11 +61,7 @@ BEHIND = """
   target = Concat <axis = 0> (tokens, often, depth)
   qh = Reshape (q, target)
   qt = Transpose <perm = [1, 0, 2]> (qh)
-  kt = Transpose <perm = [1, 2, 0]> (qh)
-  s = MatMul (qt, kt)
-  scaled = Mul (s, scale)
-  f = Softmax <axis = -1> (scaled)
-  o = MatMul (f, qt)
+  kt = Transpose <perm = [1, 2, 0]> (qh){mixed("qt", "kt", "qt")}
   ot = Transpose <perm = [1, 0, 2]> (o)
   rows = Reshape (ot, flat_rows)
   g = Gemm (rows, wv)
@@ -77,7 +80,7 @@ CHANNELS = """
   o = MatMul (f, l)
   y = Reshape (o, sizes)"""
 """Attention over channels, as Restormer and XCiT have it."""
-WINDOWS = """
+WINDOWS = f"""
   height = Gather (sizes, two)
   width = Gather (sizes, three)
   images = Gather (sizes, zero)
@@ -87,11 +90,7 @@ WINDOWS = """
   p = Reshape (m, parts)
   turned = Transpose <perm = [0, 2, 4, 3, 5, 1]> (p)
   t = Reshape (turned, window)
-  k = Transpose <perm = [0, 2, 1]> (t)
-  s = MatMul (t, k)
-  scaled = Mul (s, scale)
-  f = Softmax <axis = -1> (scaled)
-  o = MatMul (f, t)
+  k = Transpose <perm = [0, 2, 1]> (t){mixed("t", "k", "t")}
   back = Concat <axis = 0> (images, high, wide, four, four, channels)
   q = Reshape (o, back)
   r = Transpose <perm = [0, 5, 1, 3, 2, 4]> (q)
