@@ -137,6 +137,8 @@ def open_kernel(
         check_layouts(tile.workload)
 
     joined = are_joined(rows, repeated, picked)
+    if not set(tiles[0].workload.of_kind("output")) <= set(rows):
+        threads = 1  # what is the same for all rows is written with each of them, to one place
 
     def emit(given: Arguments, constants: Constants) -> None:
         count = None if given.count is None else builder.bind(given.count)
