@@ -21,7 +21,7 @@ from autofuse.measure.timing.race import Samples, interleaved
 
 RACES = ("autofuse.measure.networks.bench.interleaved", "autofuse.measure.remote.remote_race.interleaved")
 """Where whole networks are raced."""
-VARIANTS = 11
+VARIANTS = 41
 """`--brief` runs about one of so many variants of a test of these rooms:"""
 VARIED = {"experiments", "freestanding", "job", "kernels", "open_sizes", "ort", "search", "segments"}
 
@@ -74,11 +74,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def further_variants(items: Sequence[pytest.Item]) -> set[pytest.Item]:
     """Most variants of each parametrised test of the rooms in `VARIED`: they differ in a size, a type or a form.
 
-    The first variant of a test is never among them, and the choice is the same each time.
+    The first variant of a test that is not `long` is never among them, and the choice is the same each time.
     """
     seen: set[tuple[Path, str]] = set()
     found = set()
     for item in items:
+        if item.get_closest_marker("long"):
+            continue  # it stands for none of the others, which would all be left out with it
         test = item.path, item.nodeid.partition("[")[0]
         if VARIED & {*item.path.parts} and test in seen and zlib.crc32(item.nodeid.encode()) % VARIANTS:
             found.add(item)

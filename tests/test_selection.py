@@ -32,7 +32,7 @@ class Item:
         return name if name in self.marks else None
 
 
-VARIANTS = [f"tests/kernels/test_a.py::test_{name}[{size}]" for name in ("row", "sum") for size in range(40)]
+VARIANTS = [f"tests/kernels/test_a.py::test_{name}[{size}]" for name in ("row", "sum") for size in range(240)]
 OTHERS = [f"tests/graph/test_b.py::test_shape[{size}]" for size in range(9)]
 
 
@@ -81,3 +81,11 @@ def test_each_test_of_kernels_keeps_its_first_variant_and_some_others(test: str)
     left = [item.nodeid for item in items if f"test_{test}[" in item.nodeid and item not in further_variants(items)]
     assert left[0].endswith("[0]")
     assert 3 <= len(left) <= 20
+
+
+def test_a_first_variant_that_is_long_leaves_the_next_one() -> None:
+    items: Any = [
+        Item(f"tests/kernels/test_a.py::test_sum[{size}]", {"long"} if size < 2 else set()) for size in range(9)
+    ]
+    assert items[2] not in further_variants(items)
+    assert further_variants(items) <= set(items[3:])

@@ -15,7 +15,7 @@ from tests.segments.models import model_of, pooled, written
 def asked(*arguments: object, exit_code: int = 0) -> str:
     found = CliRunner().invoke(app, [str(one) for one in arguments])
     assert found.exit_code == exit_code, found.output
-    return found.output
+    return found.stdout if exit_code == 0 else found.output
 
 
 @pytest.mark.usefixtures("any_size")

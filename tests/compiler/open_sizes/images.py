@@ -12,8 +12,7 @@ import onnxruntime
 
 from autofuse import api
 from autofuse.backend.library.compiled import Library
-from autofuse.backend.library.threads import usable_threads
-from tests.compiler.open_sizes.models import TOLERANCE, Array, weight
+from tests.compiler.open_sizes.models import THREADS, TOLERANCE, Array, weight
 
 Point = dict[str, int]
 """A value for each open size."""
@@ -125,11 +124,10 @@ DEEP_WEIGHTS = {"w1": weight(8, 8, 3, 3)}
 """The same of windows that look beyond the borders."""
 
 
-def built_images(model: Path, sizes: dict[str, tuple[int, ...]], threads: int | None = None, **more: object) -> Library:
+def built_images(model: Path, sizes: dict[str, tuple[int, ...]], threads: int = THREADS, **more: object) -> Library:
     """The library of a model with such sizes open, made without any database."""
     library, base = model.with_suffix(".so"), str(model.with_suffix(".db"))
-    found = min(2, usable_threads()) if threads is None else threads
-    api.compile(model, library, database=base, threads=found, sizes=sizes, **more)  # type: ignore[arg-type]
+    api.compile(model, library, database=base, threads=threads, sizes=sizes, **more)  # type: ignore[arg-type]
     loaded = api.load(library)
     assert isinstance(loaded, Library)
     return loaded

@@ -14,12 +14,15 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from autofuse import api
+from autofuse.backend.compile.host_cpu import local_device
 from autofuse.backend.library.compiled import Library
-from autofuse.backend.library.threads import usable_threads
 
 Array = NDArray[Any]
 TOLERANCE = 1e-3
 """Of results whose numbers are of the order of one."""
+THREADS = min(2, local_device().cores)
+"""Libraries are for two threads also where this process may use one core: what threads share is emitted everywhere, and
+one thread computes it there."""
 
 
 def attends(rows: str) -> str:
@@ -59,14 +62,14 @@ def weight(*shape: int, seed: int = 0) -> Array:
 
 
 def built(model: Path, name: str, low: int, high: int, **more: Any) -> Library:
-    """The library of a model whose size `name` is open, made without any database, for two threads where there are."""
+    """The library of a model whose size `name` is open, made without any database, for two threads."""
     return built_over(model, {name: (low, high)}, **more)
 
 
 def built_over(model: Path, sizes: Mapping[str, tuple[int, int]], **more: Any) -> Library:
     """The library of a model whose `sizes` are open; see `built`."""
     library, base = model.with_suffix(".so"), str(model.with_suffix(".db"))
-    api.compile(model, library, database=base, threads=min(2, usable_threads()), sizes=sizes, **more)
+    api.compile(model, library, database=base, threads=THREADS, sizes=sizes, **more)
     loaded = api.load(library)
     assert isinstance(loaded, Library)
     return loaded

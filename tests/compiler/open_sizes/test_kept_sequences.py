@@ -60,6 +60,7 @@ def test_kept_caches_are_right_for_every_number_of_sequences(tmp_path: Path, nam
         follow(model, session, theirs, batch, steps)
 
 
+@pytest.mark.long
 def test_kept_caches_are_right_up_to_the_last_step(tmp_path: Path) -> None:
     model = written(tmp_path / "decoder.onnx", Decoder(layers=1, batched=True))
     session = kept(model, high=12)
@@ -68,6 +69,7 @@ def test_kept_caches_are_right_up_to_the_last_step(tmp_path: Path) -> None:
         step(session, step_inputs(model, 13, batch=MOST))
 
 
+@pytest.mark.long
 def test_a_fixed_number_of_sequences_has_caches_too(tmp_path: Path) -> None:
     model = written(tmp_path / "decoder.onnx", Decoder(layers=1, batched=True))
     api.compile(

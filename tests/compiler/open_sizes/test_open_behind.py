@@ -88,6 +88,7 @@ def test_a_batch_that_is_mixed_is_refused(tmp_path: Path, after: str, rows: str)
         built(model_of(tmp_path, SPLIT, after, rows), "batch", 1, 9)
 
 
+@pytest.mark.long
 def test_an_output_that_has_the_batch_behind_its_tokens(tmp_path: Path) -> None:
     model = model_of(tmp_path, SPLIT, "y = Relu (apart)", f"{TOKENS}, batch")
     check(model, built(model, "batch", 1, 9), "batch", BATCHES)

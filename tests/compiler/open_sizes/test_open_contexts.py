@@ -89,6 +89,7 @@ def test_attention_to_a_fixed_number_is_right_at_every_size(tmp_path: Path, name
     check(model, built(model, "tokens", 1, 40), "tokens", SIZES)
 
 
+@pytest.mark.long
 def test_latents_and_contexts_of_several_sequences(tmp_path: Path) -> None:
     model = write(tmp_path / "m.onnx", *written(Form(context=20, batched=True)))
     library = built_over(model, {"batch": (1, 3), "tokens": (1, 30)})

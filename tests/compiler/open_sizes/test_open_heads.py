@@ -12,7 +12,7 @@ import pytest
 import autofuse
 from autofuse import api
 from autofuse.errors import InputError
-from tests.compiler.open_sizes.models import Array, weight, write
+from tests.compiler.open_sizes.models import THREADS, Array, weight, write
 
 FRONT = """
   a = Conv <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> (x, w)
@@ -70,7 +70,7 @@ def test_what_is_found_at_any_size_is_onnx_runtimes(
 ) -> None:
     used = {name: array for name, array in WEIGHTS.items() if re.search(rf"[(,] ?{name}[),]", text)}
     model, library = write(tmp_path / "finds.onnx", text, used), tmp_path / "finds.so"
-    report = api.compile(model, library, sizes=sizes, threads=1, database=str(tmp_path / "a.db"))
+    report = api.compile(model, library, sizes=sizes, threads=THREADS, database=str(tmp_path / "a.db"))
     assert [part.side for part in report.parts] == ["autofuse", "ONNX Runtime"]
     session, wanted = autofuse.Session(str(library)), onnxruntime.InferenceSession(str(model))
     draw = np.random.default_rng(0)
@@ -86,7 +86,7 @@ def test_what_is_found_at_any_size_is_onnx_runtimes(
 def test_images_that_are_made_of_the_inputs_have_sizes_of_their_own(tmp_path: Path) -> None:
     used = {name: array for name, array in WEIGHTS.items() if re.search(rf"[(,] ?{name}[),]", SHRUNK)}
     model, library = write(tmp_path / "shrunk.onnx", SHRUNK, used), tmp_path / "shrunk.so"
-    report = api.compile(model, library, sizes=IMAGES, threads=1, database=str(tmp_path / "a.db"))
+    report = api.compile(model, library, sizes=IMAGES, threads=THREADS, database=str(tmp_path / "a.db"))
     assert [part.side for part in report.parts] == ["ONNX Runtime", "autofuse", "ONNX Runtime"]
     session, wanted = autofuse.Session(str(library)), onnxruntime.InferenceSession(str(model))
     draw = np.random.default_rng(0)

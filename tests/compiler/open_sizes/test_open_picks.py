@@ -41,6 +41,7 @@ def test_one_row_of_each_sequence(tmp_path: Path, place: str, sizes: dict[str, t
     check_over(model, library, POINTS if "tokens" in sizes else [{"batch": b} for b in (1, 2, 3, 5)])
 
 
+@pytest.mark.long
 def test_one_row_of_each_sequence_whose_rows_are_merged(tmp_path: Path) -> None:
     """h[arange(batch), place] as torch's older exporter has it: the number of a row among those of all sequences."""
     merged = """

@@ -18,6 +18,7 @@ BATCHES = (1, 2, 3, 4, 5, 7, 16, 17, 23, 31)
 LAST = "turned = Transpose <perm = [1, 0, 2]> (s2) flat = Flatten <axis = 1> (turned) y = MatMul (flat, v)"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cell", ["LSTM", "GRU", "RNN"])
 @pytest.mark.parametrize("directions", [1, 2])
 def test_layers_over_an_open_batch(tmp_path: Path, cell: str, directions: int) -> None:

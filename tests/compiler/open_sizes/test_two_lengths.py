@@ -28,6 +28,7 @@ def test_two_lengths_are_right_at_every_pair(tmp_path: Path, shared: bool) -> No
     check_over(model, built_over(model, LENGTHS), PAIRS)
 
 
+@pytest.mark.long
 def test_two_lengths_of_several_sequences(tmp_path: Path) -> None:
     model = model_of(tmp_path, Form(batched=True, shared=True))
     library = built_over(model, {"batch": (1, 3), **LENGTHS})
