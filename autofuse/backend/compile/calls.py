@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from autofuse.backend.container.metadata import looker, weight_looker
+from autofuse.backend.container.program_spec import looker, weight_looker
 
 UPPER_BOUND = "tir_var_upper_bound"
 """TVM's attribute of a function with open sizes: the largest, for which its memory is planned."""
