@@ -50,7 +50,7 @@ def library_check(library: StrPath, *, trust: Sequence[StrPath] = ()) -> Checked
 
     keys = [Path(key) for key in trust]
     metadata, signer, digest = check(Path(library), keys)
-    opened = metadata.programs[0].opened if metadata.programs else None
+    opened = metadata.opened
     sizes = {size.name: (size.low, size.high) for size in opened.sizes} if opened else {}
     steps = {size.name: size.step for size in opened.sizes if size.step > 1} if opened else {}
     return CheckedLibrary(

@@ -17,11 +17,23 @@ from autofuse.backend.library.threads import usable_threads
 from autofuse.compiler.context import Context
 from autofuse.compiler.formats import check_form, check_signed, with_files, write_alone, writer
 from autofuse.compiler.growth import weight_size, within_growth
+from autofuse.compiler.open_sizes.row_segments import RowSegments
 from autofuse.compiler.parts.bodies import BodyModels, buildable
 from autofuse.compiler.parts.rest import SEGMENTS_RUN, as_raced, by_race, chosen_parts, raced_parts, rest_of
 from autofuse.compiler.parts.whole import raced_alone, where_alone_is_faster
-from autofuse.compiler.plan_ladder import FoundPlan, find_plan
-from autofuse.compiler.report import HIT, MEASURED_HERE, NONE, RULE, STALE_CODE, CompileReport, GroupReport, PlanReport
+from autofuse.compiler.plan_ladder import FoundPlan, checked_plan, find_plan
+from autofuse.compiler.report import (
+    HIT,
+    LOOKING_UP,
+    MEASURED_HERE,
+    NONE,
+    READING,
+    RULE,
+    STALE_CODE,
+    CompileReport,
+    GroupReport,
+    PlanReport,
+)
 from autofuse.compiler.schedule_ladder import Decided, Found, Ladder
 from autofuse.compiler.translation import Translation
 from autofuse.database.ask.labels import unique_labels
@@ -29,15 +41,14 @@ from autofuse.device.target import Target
 from autofuse.environment.alone import WhoRuns, told
 from autofuse.environment.named_plans import plans_of_ranges
 from autofuse.errors import InputError, StrictMissError, UncoveredError
-from autofuse.fusion.plan import FusionPlan
 from autofuse.graph.key import graph_key
 from autofuse.graph.loading.files import weight_files
 from autofuse.graph.loading.given.constants import model_sha256
 from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
 from autofuse.kernels.emission import Emission
-from autofuse.kernels.lowering.coverage import require_kernels, with_checked_groups
-from autofuse.kernels.lowering.lower import Lowered, lower
+from autofuse.kernels.lowering.coverage import require_kernels
+from autofuse.kernels.lowering.lower import Lowered
 from autofuse.kernels.workload.workload import BoundWorkload, Workload
 from autofuse.segments.choice import Choice
 from autofuse.segments.read import read_choice
@@ -50,7 +61,6 @@ from autofuse.values.signatures import private_key
 NAMED = 3
 """Kernels that a warning names."""
 NOTHING_PAYS = "no part of it would pay in kernels of autofuse"
-READING, LOOKING_UP = "reading the model", "looking up its plan and schedules"
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +99,11 @@ def compile_in(
         private_key(key)
     emission, target = Emission(context.environment.target), context.environment.target
     told = progress or silent
-    read, choice = _read(context, model, given, told, form) if fixed is None else _parts(model, given[0], fixed)
+    rows = RowSegments(context, emission)
+    if fixed is None:
+        read, choice = _read(context, model, given, told, form, rows)
+    else:
+        read, choice = _parts(model, given[0], fixed, rows)
     forms = []
     whole = output is not None and choice is None
     with _ahead(target) if whole else nullcontext() as ahead:
@@ -103,7 +117,18 @@ def compile_in(
             forms = forms if choice is None else []
         write = writer(form, model, given[0], choice)
         if output is not None and forms:
-            forms = _built(context, forms, output, key, progress, choice, write, ahead)
+            forms = _built(context, forms, output, key, progress, choice, write, ahead, rows)
+        elif output is not None and choice is not None and choice.rows:
+            build_programs(
+                [],
+                target,
+                context.threads,
+                output,
+                key,
+                progress,
+                emission,
+                rest=rest_of(choice, None, rows.programs(choice)),
+            )
         elif output is not None and choice is not None:
             write_alone(form, choice, context, output, key)
     report = _report(context, model, output, forms, choice, time.monotonic() - started)
@@ -111,7 +136,7 @@ def compile_in(
 
 
 def _read(
-    context: Context, model: Path, given: Sequence[Given], told: Progress, form: LibraryFormat
+    context: Context, model: Path, given: Sequence[Given], told: Progress, form: LibraryFormat, rows: RowSegments
 ) -> tuple[list[tuple[Graph, str]], Choice | None]:
     """The graph for each of `given`, and the SHA-256 of the model; or of each segment, where ours is only a part."""
     if form == "ort" and len(given) > 1:
@@ -131,16 +156,19 @@ def _read(
             ) from error
         choice = chosen_parts(model, given, error, context.policy.require_complete, form)
         choice = buildable(choice, context.environment.target)
+        choice = rows.found(choice) if form == "so" else choice
         if not context.policy.every_segment:
             choice = as_raced(choice, context)
         return [(piece.graph, piece.sha256) for piece in choice.all_segments if piece.graph is not None], choice
     return found, None
 
 
-def _parts(model: Path, given: Given, fixed: Mapping[str, int]) -> tuple[list[tuple[Graph, str]], Choice]:
+def _parts(
+    model: Path, given: Given, fixed: Mapping[str, int], rows: RowSegments
+) -> tuple[list[tuple[Graph, str]], Choice]:
     """What `_read` says of a model whose sizes stay open, but for those in `fixed`. InputError without a segment."""
-    choice = read_choice(model, given, fixed=fixed).without_bodies("sizes are open around it")
-    if not choice.segments:
+    choice = rows.found(read_choice(model, given, fixed=fixed).without_bodies("sizes are open around it"))
+    if not choice.segments and not choice.rows:
         raise InputError("no part of it that pays has fixed sizes")
     return [(piece.graph, piece.sha256) for piece in choice.segments if piece.graph is not None], choice
 
@@ -225,19 +253,6 @@ def _as_measured(plan: FoundPlan, found: Mapping[str, Found]) -> FoundPlan:
     return replace(plan, tier=STALE_CODE, source=f"{plan.source}, {changed} of its kernels are other code now")
 
 
-def checked_plan(context: Context, graph: Graph, chosen: FoundPlan) -> tuple[FoundPlan, Lowered]:
-    """A plan whose every group has a kernel, and `graph` lowered by it."""
-    lowered = _lowered(graph, chosen.plan, context.environment.target)
-    checked = with_checked_groups(chosen.plan, lowered)
-    if checked == chosen.plan:
-        return chosen, lowered
-    return replace(chosen, plan=checked), _lowered(graph, checked, context.environment.target)
-
-
-def _lowered(graph: Graph, plan: FusionPlan, target: Target) -> Lowered:
-    return lower(graph, plan, target, [group.operators for group in plan.groups])
-
-
 def _refuse_misses(context: Context, lowered: Lowered, found: Mapping[str, Found]) -> None:
     if not context.policy.measured_only:
         return
@@ -265,6 +280,7 @@ def _built(
     choice: Choice | None,
     write: Write | None,
     ahead: Translator | None,
+    rows: RowSegments,
 ) -> list[_Form]:
     """Writes the library; the forms with what was really built. `ahead`: translates, and may have begun.
 
@@ -282,8 +298,8 @@ def _built(
     else:
         own, bodies = parts[: len(choice.segments)], BodyModels(choice)
         replaced = build(parts[len(own) :], write=bodies) if len(own) < len(parts) else frozenset()
-        rest = rest_of(choice, bodies)
-        if own:
+        rest = rest_of(choice, bodies, rows.programs(choice))
+        if own or rest.rows:
             replaced |= build(own, key=key, rest=rest)
         else:
             write_rest(rest, target, context.threads, output, key)

@@ -9,6 +9,7 @@ from autofuse.compiler.context import Context
 from autofuse.compiler.report import HIT, MODEL, NAMED, NEAREST, NONE, RULE, SIMILAR, STALE
 from autofuse.compiler.schedule_ladder import alike
 from autofuse.database.records import EXACT, PlanChoice
+from autofuse.device.target import Target
 from autofuse.environment.named_plans import limited_plan
 from autofuse.environment.plan_evidence import known_limits
 from autofuse.errors import AutofuseError, PlanError, StrictMissError
@@ -19,7 +20,8 @@ from autofuse.fusion.planner.rewriting import RewritingPlanner, is_exact
 from autofuse.fusion.space import FusionSpace
 from autofuse.graph.key import graph_key
 from autofuse.graph.model import Graph
-from autofuse.kernels.lowering.lower import Lowering
+from autofuse.kernels.lowering.coverage import with_checked_groups
+from autofuse.kernels.lowering.lower import Lowered, Lowering, lower
 
 ADVICE_S = 20.0
 """Seconds for asking a model about plans."""
@@ -172,3 +174,16 @@ def _legal(graph: Graph, text: str) -> FusionPlan | None:
     except AutofuseError:
         return None
     return plan
+
+
+def checked_plan(context: Context, graph: Graph, chosen: FoundPlan) -> tuple[FoundPlan, Lowered]:
+    """A plan whose every group has a kernel, and `graph` lowered by it."""
+    lowered = _lowered(graph, chosen.plan, context.environment.target)
+    checked = with_checked_groups(chosen.plan, lowered)
+    if checked == chosen.plan:
+        return chosen, lowered
+    return replace(chosen, plan=checked), _lowered(graph, checked, context.environment.target)
+
+
+def _lowered(graph: Graph, plan: FusionPlan, target: Target) -> Lowered:
+    return lower(graph, plan, target, [group.operators for group in plan.groups])

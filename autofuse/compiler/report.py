@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from autofuse.segments.report import PartReport, RestReport
 
+READING, LOOKING_UP = "reading the model", "looking up its plan and schedules"
+"""Phases of a compile before it builds anything."""
 HIT = "hit"
 STALE = "hit (stale versions)"
 STALE_CODE = "stale code"

@@ -180,7 +180,7 @@ def _raced(
 
 def _check_range(library: Path, described: Metadata, over: _Over) -> None:
     """InputError unless a library takes all of the range."""
-    opened = described.programs[0].opened
+    opened = described.opened
     if opened is None:
         raise InputError(f"--library: {library} has fixed sizes; leave --sizes out, or compile with it")
     if opened.caches:

@@ -16,7 +16,7 @@ from autofuse.backend.compile.realise import Progress, silent
 from autofuse.backend.library.threads import usable_threads
 from autofuse.compiler.context import Context
 from autofuse.compiler.formats import check_form, check_signed, with_files, writer
-from autofuse.compiler.job import LOOKING_UP, checked_plan, read_files
+from autofuse.compiler.job import read_files
 from autofuse.compiler.open_sizes.plans import OpenForm, RangedPlan, find_open_plans
 from autofuse.compiler.open_sizes.reading import computes_alike
 from autofuse.compiler.open_sizes.tiles import (
@@ -31,8 +31,8 @@ from autofuse.compiler.open_sizes.tiles import (
 )
 from autofuse.compiler.parts.open_head import OpenHead
 from autofuse.compiler.parts.rest import rest_of
-from autofuse.compiler.plan_ladder import FoundPlan
-from autofuse.compiler.report import HIT, RULE, TILE, CompileReport, GroupReport
+from autofuse.compiler.plan_ladder import FoundPlan, checked_plan
+from autofuse.compiler.report import HIT, LOOKING_UP, RULE, TILE, CompileReport, GroupReport
 from autofuse.compiler.schedule_ladder import Found, Ladder
 from autofuse.errors import InputError
 from autofuse.fusion.legality import ordered_groups

@@ -8,8 +8,8 @@ from functools import cache
 from pathlib import Path
 
 from autofuse.backend.compile.realise import Progress, silent
-from autofuse.compiler.job import READING
 from autofuse.compiler.open_sizes.reading import computes_alike, read_open, with_einsums_as_products
+from autofuse.compiler.report import READING
 from autofuse.errors import InputError, UncoveredError
 from autofuse.graph.loading.given.buckets import form_of, has_windows_behind, of_images
 from autofuse.graph.loading.given.constants import model_sha256

@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autofuse.compiler import Context
-from autofuse.compiler.open_sizes.job import OpenPlan, form_of_rows, open_plan, write_open
+from autofuse.compiler.open_sizes.job import write_open
 from autofuse.compiler.open_sizes.plans import OpenForm, RangedPlan
 from autofuse.compiler.open_sizes.reading import OpenModel
 from autofuse.compiler.open_sizes.tiles import sharing
+from autofuse.compiler.open_sizes.tiling import OpenPlan, form_of_rows, open_plan
 from autofuse.compiler.plan_ladder import FoundPlan
 from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.graph.loading.given.trace import Point

@@ -23,7 +23,8 @@ from autofuse.segments.worth import too_small, work_us
 class Piece:
     """A part of the model, in the order in which parts run. `graph`: of a segment, None for the rest.
 
-    `inputs`, `outputs`: values that it takes and makes. `work_us`: see `worth`; 0 for the rest.
+    `inputs`, `outputs`: values that it takes and makes. `work_us`: see `worth`; 0 for the rest. `most_rows`: set of a
+    segment of rows, which has no one graph: how many our kernels take, while ONNX Runtime runs any other number.
     """
 
     nodes: tuple[Node, ...]
@@ -32,6 +33,7 @@ class Piece:
     outputs: tuple[str, ...]
     graph: Graph | None = None
     work_us: float = 0.0
+    most_rows: int = 0
 
     @property
     def content(self) -> bytes:
@@ -62,6 +64,11 @@ class Choice:
         return tuple(piece for piece in self.pieces if piece.graph is not None)
 
     @property
+    def rows(self) -> tuple[Piece, ...]:
+        """The segments of rows."""
+        return tuple(piece for piece in self.pieces if piece.most_rows)
+
+    @property
     def all_segments(self) -> tuple[Piece, ...]:
         """The segments, then those of each body in turn."""
         return (*self.segments, *(piece for inside in self.bodies for piece in inside.choice.all_segments))
@@ -79,7 +86,7 @@ class Choice:
 
     @property
     def rest(self) -> tuple[Piece, ...]:
-        """What ONNX Runtime runs."""
+        """What ONNX Runtime runs, always or where a segment of rows has others than its kernels take."""
         return tuple(piece for piece in self.pieces if piece.graph is None)
 
 

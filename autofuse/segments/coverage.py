@@ -28,6 +28,18 @@ ORIGINS = {
 
 def unfit(source: Source, node: Node) -> str:
     """Why an operator cannot be in any segment, by its types alone; "" when it may be."""
+    if why := unfit_at_any_size(source, node):
+        return why
+    for name in (*node.reads, *node.writes):
+        if source.tensor_of(name) is None:
+            return "a shape that depends on data"
+        if 0 in (source.type_of(name).shape or ()):
+            return "a tensor without elements"
+    return ""
+
+
+def unfit_at_any_size(source: Source, node: Node) -> str:
+    """The same, whatever its sizes are."""
     if node.has_body:
         return BODIES
     if node.domain and not is_replaced(node.op_type, node.domain):
@@ -35,13 +47,8 @@ def unfit(source: Source, node: Node) -> str:
     if node.op_type in RANDOM:
         return "its results are random"
     for name in (*node.reads, *node.writes):
-        found = source.type_of(name)
         if not source.dtype_of(name):
-            return f"it takes or makes {found.text}, for which there are no kernels"
-        if source.tensor_of(name) is None:
-            return "a shape that depends on data"
-        if 0 in (found.shape or ()):
-            return "a tensor without elements"
+            return f"it takes or makes {source.type_of(name).text}, for which there are no kernels"
     return ""
 
 

@@ -40,6 +40,8 @@ class BuiltKernel(Protocol):
 
 BoundKernel = tuple[BoundWorkload, BuiltKernel | None]
 """A group and its kernel; None for a group that is a view."""
+Made = list[tuple[Graph, list[BoundKernel]]]
+"""Graphs, and the kernel of each group of each."""
 
 
 @dataclass(frozen=True)
@@ -112,11 +114,12 @@ def assemble(graph: Graph, groups: Sequence[BoundKernel]) -> Assembly:
 def assemble_all(
     parts: Sequence[tuple[Graph, Sequence[BoundKernel]]],
     symbols: Symbols | None = None,
-    rows: Sequence[OpenRows | OpenImages] = (),
+    rows: Sequence[OpenRows | OpenImages | None] = (),
 ) -> Assembly:
     """One program a part, "main" and then "main1", "main2", ...; equal kernels and equal weights are shared.
 
-    `symbols`: names that kernels have already. `rows`: what stays open in each program, whose kernels take any size.
+    `symbols`: names that kernels have already. `rows`: what stays open in each program, whose kernels take any size;
+    None in one of fixed sizes.
     """
     from tvm import relax
 

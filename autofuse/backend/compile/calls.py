@@ -89,6 +89,8 @@ def _shapes_in_front() -> Any:
             """The function with its shapes in front of all else."""
             self.shapes: dict[str, Any] = {}
             body = self.visit_expr(function.body)
+            if not self.shapes:  # of fixed sizes, beside others
+                return function
             made = relax.BindingBlock([relax.VarBinding(variable, shape) for shape, variable in self.shapes.values()])
             return _with_blocks(function, [made, *body.blocks], body.body)
 
@@ -107,13 +109,15 @@ def _shapes_in_front() -> Any:
 
 
 def _inputs_seen_alone() -> Any:
-    """The pass that leaves a program of open sizes only the looks at its inputs. Its weights are the same at every call
+    """The pass that leaves a program of open sizes only the looks at its inputs, and one of fixed sizes beside it none.
+    Its weights are the same at every call
     (two looks at each took a small network longer than all else that open sizes cost it; see `lookers`), and results
     have the shapes that it gave them."""
     from tvm import relax
 
     def rewritten(_module: Any, function: Any) -> Any:
-        inputs = [one for one in function.params if not is_weight(one)]
+        opened = UPPER_BOUND in (function.attrs or {})
+        inputs = [one for one in function.params if opened and not is_weight(one)]
 
         def is_kept(binding: Any) -> bool:
             call = binding.value

@@ -16,6 +16,7 @@ from autofuse.backend.compile.assemble import (
     Assembly,
     BoundKernel,
     BuiltKernel,
+    Made,
     assemble_all,
 )
 from autofuse.backend.compile.function import (
@@ -31,13 +32,15 @@ from autofuse.backend.compile.function import (
 from autofuse.backend.compile.objects import KeptSymbols, KernelObjects
 from autofuse.backend.compile.symbols import Symbols
 from autofuse.backend.container.container import write_container
-from autofuse.backend.container.metadata import InputSpec, KernelRow, Metadata, Parts, Program, TensorSpec
+from autofuse.backend.container.metadata import InputSpec, KernelRow, Metadata, Program, TensorSpec
+from autofuse.backend.container.rest import Rest, with_rest
 from autofuse.backend.library.library import export, installed_versions, require_space
 from autofuse.device.cpu_features import may_be_needed
 from autofuse.device.target import Target
 from autofuse.errors import InputError
 from autofuse.graph.inputs import index_ranges
-from autofuse.graph.model import Graph, Origin
+from autofuse.graph.model import Graph
+from autofuse.graph.transform.open_sizes.stored_shapes import OpenImages, OpenRows
 from autofuse.kernels.emission import Emission
 from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.link.architecture import architecture_of
@@ -74,19 +77,6 @@ class Part:
     plan_tier: str = ""
     spare: Mapping[str, Schedule] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, eq=False)
-class Rest:
-    """What ONNX Runtime runs of a model, and in which order: the `model` of each part is a position in `models`.
-
-    `provider`: the library of the execution provider that runs segments inside of them; empty where there are none.
-    """
-
-    models: tuple[bytes, ...]
-    parts: Parts
-    origin: Origin = field(default_factory=Origin)
-    provider: bytes = b""
 
 
 def build_library(
@@ -137,7 +127,7 @@ def build_programs(
     symbols = Symbols() if objects is None else KeptSymbols(objects, kept)
     kernels, told = _Kernels(emission or Emission(target), symbols), progress or silent
     made, ready = _within_bounds(parts, kernels, told, bounded)
-    assembly = assemble_all(made, kernels.symbols)
+    assembly, of_rows = assembled_with(rest, made, kernels.symbols)
     programs = [
         describe_program(
             graph,
@@ -146,13 +136,27 @@ def build_programs(
             part.plan_key,
             part.plan_tier,
         )
-        for part, (graph, groups), assembled in zip(parts, made, assembly.programs, strict=True)
+        for part, (graph, groups), assembled in zip(parts, made, assembly.programs, strict=False)
     ]
-    described = replace(describe_library(programs, assembly, target, threads), origin=parts[0].lowered.graph.origin)
+    described = describe_library([*programs, *of_rows], assembly, target, threads)
+    described = replace(described, origin=parts[0].lowered.graph.origin) if parts else described
     metadata, weights = with_rest(described, assembly.weights, rest)
     ready |= {symbol: read_object(path, symbol) for symbol, path in symbols.files.items()}
     write_assembled(assembly, metadata, target, output, key, told, jobs, write, kept, weights, ready, ahead)
     return frozenset(kernels.replaced)
+
+
+def assembled_with(
+    rest: Rest | None, made: Made, symbols: Symbols, opened: Sequence[OpenRows | OpenImages] = ()
+) -> tuple[Assembly, list[Program]]:
+    """The program of each graph of `made`, and behind these those of the segments of rows of `rest`, with their
+    descriptions. `opened`: see `assemble_all`."""
+    further = () if rest is None else rest.rows
+    first: Sequence[OpenRows | OpenImages | None] = opened or [None] * len(made)
+    rows = [*first, *(one.given for one in further)] if opened or further else []
+    assembly = assemble_all([*made, *((one.graph, one.kernels) for one in further)], symbols, rows)
+    programs = assembly.programs[len(made) :]
+    return assembly, [one.described(program) for one, program in zip(further, programs, strict=True)]
 
 
 def write_assembled(
@@ -186,9 +190,6 @@ def write_assembled(
 
 def silent(_phase: str, _done: int, _total: int) -> None:
     """A `Progress` that shows nothing."""
-
-
-Made = list[tuple[Graph, list[BoundKernel]]]
 
 
 def _made(parts: Sequence[Part], kernels: _Kernels, told: Progress) -> Made:
@@ -344,22 +345,6 @@ def describe_library(programs: Sequence[Program], assembly: Assembly, target: Ta
         ),
         programs=tuple(programs),
     )
-
-
-def with_rest(
-    metadata: Metadata, weights: Sequence[NDArray[np.generic]], rest: Rest | None
-) -> tuple[Metadata, list[NDArray[np.generic]]]:
-    """A description and its weights, with the ONNX models of the rest behind them."""
-    if rest is None:
-        return metadata, list(weights)
-    files = [*rest.models, *([rest.provider] if rest.provider else [])]
-    models = [np.frombuffer(file, np.uint8) for file in files]
-    specs = tuple(TensorSpec(f"model{n}", array.shape, "uint8") for n, array in enumerate(models))
-    first = len(weights)
-    provider = first + len(rest.models) if rest.provider else None
-    order = [part if part.model is None else replace(part, model=first + part.model) for part in rest.parts.order]
-    parts = replace(rest.parts, order=tuple(order), provider=provider)
-    return replace(metadata, weights=metadata.weights + specs, parts=parts, origin=rest.origin), [*weights, *models]
 
 
 def write_rest(rest: Rest, target: Target, threads: int, output: Path, key: Path | None = None) -> None:

@@ -27,7 +27,11 @@ from autofuse.values.names import BFLOAT16, numpy_dtype
 FORMAT, FORMAT_OF_PARTS, FORMAT_OF_BODIES, FORMAT_OF_SIZES, FORMAT_OF_PLANS, FORMAT_OF_HEADS = 2, 3, 5, 7, 8, 9
 """Of a library of our kernels alone, with a part of ONNX Runtime's, with segments in that part, with open sizes, with
 several plans for parts of their range, with open sizes and a part of ONNX Runtime's."""
-FORMATS = (FORMAT, FORMAT_OF_PARTS, FORMAT_OF_BODIES, FORMAT_OF_SIZES, FORMAT_OF_PLANS, FORMAT_OF_HEADS)
+FORMAT_OF_ROWS = 10
+"""Of one with segments of rows, whatever else it has."""
+FORMATS = (
+    FORMAT, FORMAT_OF_PARTS, FORMAT_OF_BODIES, FORMAT_OF_SIZES, FORMAT_OF_PLANS, FORMAT_OF_HEADS, FORMAT_OF_ROWS,
+)  # fmt: skip
 DTYPES = frozenset(
     ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
 ) | {BFLOAT16}
@@ -39,7 +43,10 @@ MAX_THREADS = 1 << 12
 MOST_PLANS = 3
 """Plans that a library of open sizes may have, each for a part of the range."""
 _EXACTLY = ConfigDict(extra="forbid", strict=True)
-_KINDS = {FORMAT_OF_SIZES: FORMAT, FORMAT_OF_PLANS: FORMAT, FORMAT_OF_HEADS: FORMAT_OF_PARTS}
+_KINDS = {
+    FORMAT_OF_SIZES: (FORMAT,), FORMAT_OF_PLANS: (FORMAT,), FORMAT_OF_HEADS: (FORMAT_OF_PARTS,),
+    FORMAT_OF_ROWS: (FORMAT_OF_PARTS, FORMAT_OF_BODIES),
+}  # fmt: skip
 """The formats without open sizes, which a description does not show at its top."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,62}")
 _SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
@@ -53,7 +60,8 @@ class Metadata:
     outputs but for their shapes. Most libraries have a single one: the properties below are the first one's.
 
     `parts`: set where ONNX Runtime has a part in the model; then each program is one segment of it, there may be none,
-    and `inputs` and `outputs` below are not the model's. Where sizes are open, all are plans of the only segment.
+    and `inputs` and `outputs` below are not the model's. Where sizes are open, all are plans of the only segment, but
+    for the programs of segments of rows, which come last.
 
     `origin`: what the model's file says about the model; older libraries do not have it.
     """
@@ -69,6 +77,17 @@ class Metadata:
     programs: tuple[Program, ...]
     parts: Parts | None = None
     origin: Origin = field(default_factory=Origin)
+
+    @property
+    def main(self) -> tuple[Program, ...]:
+        """The programs but for those of segments of rows."""
+        rows = frozenset[int]() if self.parts is None else self.parts.of_rows
+        return tuple(program for number, program in enumerate(self.programs) if number not in rows)
+
+    @property
+    def opened(self) -> OpenSpec | None:
+        """The sizes that a caller may choose; None where there are none."""
+        return next((program.opened for program in self.main), None)
 
     @property
     def inputs(self) -> tuple[InputSpec, ...]:
@@ -93,29 +112,32 @@ class Metadata:
     @property
     def kernels(self) -> int:
         """Kernels that one call launches: of the first program, or of all segments."""
-        whole = self.parts is None or self._format_of_sizes
-        return len(self.kernel_rows) if whole else sum(len(one.kernel_rows) for one in self.programs)
+        first = self.parts is None or self.opened is not None
+        left_out = self.main[1:] if first else ()
+        return sum(len(one.kernel_rows) for one in self.programs) - sum(len(one.kernel_rows) for one in left_out)
 
     @property
     def forms(self) -> tuple[Program, ...]:
         """The programs that take inputs of different shapes: one of several plans for the same open sizes."""
-        return self.programs[:1] if self.programs and self.programs[0].opened is not None else self.programs
+        return self.main[:1] if self.opened is not None else self.main
 
     @property
     def kernels_by_part(self) -> dict[str, int]:
         """Kernels of each plan by the part of the range that it answers; empty where there is one plan."""
-        opened = self.programs[0].opened if self.programs else None
-        if opened is None or len(self.programs) < 2:
+        opened, programs = self.opened, self.main
+        if opened is None or len(programs) < 2:
             return {}
         above, found = None, dict[str, int]()
-        for program in self.programs:
+        for program in programs:
             found[part_text(opened.names, above, program.most)] = len(program.kernel_rows)
             above = program.most
         return found
 
     @property
     def _format_of_sizes(self) -> int:
-        """The format of a library with open sizes; 0 without."""
+        """The format of a library with open sizes, or with segments of rows; 0 without."""
+        if self.parts is not None and self.parts.of_rows:
+            return FORMAT_OF_ROWS
         if not any(program.opened for program in self.programs):
             return 0
         if self.parts is not None:
@@ -146,7 +168,7 @@ class Metadata:
         try:
             body = json.loads(text, parse_constant=_refused_number)
             found = body["format"]
-            if found not in FORMATS or _KINDS.get(found, found) != _format_of(body):
+            if found not in FORMATS or _format_of(body) not in _KINDS.get(found, (found,)):
                 known = ", ".join(map(str, FORMATS))
                 raise InputError(f"{source}: library format {found!r}, this autofuse reads {known}: compile again")
             del body["format"]
@@ -218,16 +240,17 @@ def _parts_problem(parts: Parts, made: Metadata) -> str:
 def _part_problem(part: PartSpec, made: Metadata, known: set[str]) -> str:
     if not set(part.inputs) <= known:
         return f"nothing gives it {min(set(part.inputs) - known)!r:.60}"
-    handed_on = set(part.inputs) if part.model is not None else set()
+    handed_on = set(part.inputs) if part.program is None else set()
     if len(set(part.outputs)) != len(part.outputs) or known & set(part.outputs) - handed_on:
         return "a value is made twice"
-    if (part.program is None) == (part.model is None):
+    if part.program is None and part.model is None:
         return "it is neither a program nor a model"
-    if part.model is not None:
-        return "" if _is_file(part.model, made) else "its model is not there"
-    place = part.program or 0
-    program = made.programs[place] if 0 <= place < len(made.programs) else None
-    if program is None:
+    if part.model is not None and not _is_file(part.model, made):
+        return "its model is not there"
+    if part.program is None:
+        return ""
+    program = made.programs[part.program] if 0 <= part.program < len(made.programs) else None
+    if program is None or (part.counts_rows and (program.opened is None or part.program < len(made.main))):
         return "its program is not there"
     names = tuple(spec.name for spec in program.inputs), tuple(spec.name for spec in program.outputs)
     return "" if names == (part.inputs, part.outputs) else "its program takes or makes other values"
@@ -267,12 +290,15 @@ def _open_problem(program: Program, made: Metadata) -> str:
     """What is wrong with what a program says about open sizes."""
     if program.opened is None:
         return "" if program.most is None else "it has a part of a range, and no open sizes"
-    if (made.parts is not None and made.parts.provider is not None) or any(
-        other.opened != program.opened for other in made.programs
+    if all(program is not other for other in made.main):
+        problem = program.opened.problem(program.inputs, program.outputs)
+        problem = problem or ("" if len(program.opened.sizes) == 1 and program.most is None else "more than rows")
+    elif (made.parts is not None and made.parts.provider is not None) or any(
+        other.opened != program.opened for other in made.main
     ):
         problem = "other programs do not leave the same ones open"
     else:
-        problem = program.opened.problem(program.inputs, program.outputs) or _ranges_problem(made.programs)
+        problem = program.opened.problem(program.inputs, program.outputs) or _ranges_problem(made.main)
     return f"its open sizes: {problem}" if problem else ""
 
 

@@ -211,6 +211,10 @@ class OpenSpec:
         values = [sizes.get(size.name, size.high) for size in self.sizes]
         return [_shape(spec.shape, axes, values) for spec, axes in zip(specs, self.inputs, strict=False)]
 
+    def output_shapes(self, specs: Sequence[Shaped], values: Sequence[int]) -> list[tuple[int, ...]]:
+        """The shapes of all outputs where the sizes have such values."""
+        return [_shape(spec.shape, axes, values) for spec, axes in zip(specs, self.outputs, strict=True)]
+
     def texts(self, specs: Sequence[Shaped]) -> list[tuple[int | str, ...]]:
         """The shapes of inputs and then of outputs, with names where open sizes stand: "batch", "past + 1"."""
         return [self._text(spec, axes) for spec, axes in zip(specs, self.extents, strict=False)]

@@ -32,7 +32,10 @@ class ValueSpec:
 
 @dataclass(frozen=True)
 class PartSpec:
-    """One part of a model in parts: the `program` at that position, or else `model`, an ONNX file among the weights.
+    """One part of a model in parts: the `program` at that position, or `model`, an ONNX file among the weights.
+
+    A part with both is a segment of rows: the program takes as many as its open size may be, the model any
+    other number.
 
     `inputs`, `outputs`: names of values, in the program's or the ONNX file's order.
     """
@@ -43,6 +46,11 @@ class PartSpec:
     model: int | None
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+
+    @property
+    def counts_rows(self) -> bool:
+        """Whether it is a segment of rows."""
+        return self.program is not None and self.model is not None
 
 
 @dataclass(frozen=True)
@@ -59,3 +67,8 @@ class Parts:
     outputs: tuple[ValueSpec, ...]
     order: tuple[PartSpec, ...]
     provider: int | None = None
+
+    @property
+    def of_rows(self) -> frozenset[int]:
+        """The programs of segments of rows, by their positions."""
+        return frozenset(part.program for part in self.order if part.program is not None and part.counts_rows)

@@ -63,7 +63,7 @@ class Library:
         self._weights = [[tensors[i] for i in program.weights] for program in metadata.programs]
         self.item = global_function("ffi.ArrayGetItem")  # Array's own iterator takes five times as long
         self._parallel = [program.parallel for program in metadata.programs]
-        opened = metadata.programs[0].opened
+        opened = metadata.opened
         self.caches = Caches(metadata.programs[0]) if opened is not None and opened.caches else None
         # A cache that is handed on has another size at each step, and a pool would keep all of them.
         self._pooled = opened is None or not any(one.more > 0 for axes in opened.outputs for one in axes)
@@ -76,8 +76,11 @@ class Library:
             [(place, place in program.copied or spec.dtype == "bool") for place, spec in enumerate(program.outputs)]
             for program in metadata.programs
         ]
-        self.halves = [place for place, spec in enumerate(metadata.outputs) if spec.dtype == BFLOAT16]
-        self._dispatch = Dispatch(metadata.programs)
+        self._halves = [
+            [place for place, spec in enumerate(program.outputs) if spec.dtype == BFLOAT16]
+            for program in metadata.programs
+        ]
+        self._dispatch = Dispatch(metadata.main or metadata.programs)
         self._exact = self._dispatch.exact
         self._mine = threading.local()
         self._entries()
@@ -326,11 +329,11 @@ class Library:
             copied(item(results, place)) if own else from_dlpack(item(results, place))
             for place, own in self._copies[number]
         ]
-        return made if not self.halves else self.with_halves(made)
+        return self.with_halves(number, made)
 
-    def with_halves(self, made: list[Array]) -> list[Array]:
-        """The outputs, where those of bfloat16 came as bits."""
-        for place in self.halves:
+    def with_halves(self, number: int, made: list[Array]) -> list[Array]:
+        """The outputs of program `number`, where those of bfloat16 came as bits."""
+        for place in self._halves[number]:
             made[place] = made[place].view(numpy_dtype(BFLOAT16))
         return made
 
@@ -369,7 +372,7 @@ class Prepared:
         """Results of the last run, in the model's order."""
         if self._results is None:
             raise InputError("the prepared library has not run yet")
-        return self._library.with_halves([copied(result) for result in self._results])
+        return self._library.with_halves(self._number, [copied(result) for result in self._results])
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.backend.container.metadata import InputSpec, Metadata, OpenSpec, ValueSpec
+from autofuse.backend.container.metadata import InputSpec, Metadata, PartSpec, ValueSpec
 from autofuse.backend.library.arrays import (
     Array,
     accepted,
@@ -28,6 +28,7 @@ from autofuse.backend.library.steps import (
     Made,
     Open,
     OpenSegment,
+    RowSegment,
     Segment,
     Step,
     bound_input,
@@ -54,27 +55,42 @@ class PartedLibrary:
         self.metadata, self.threads = metadata, threads
         self._parts = metadata.parts
         self._segments = Library(metadata, module, weights, threads) if metadata.programs else None
-        provider = None
-        if self._parts.provider is not None:
-            provider = partial(register_image, image=weights[self._parts.provider].tobytes())
-        self._sessions = {
-            part.model: open_session(
-                f"{name}, part {number}",
-                weights[part.model].tobytes(),
-                threads=threads,
-                spinning=not metadata.programs,
-                provider=provider,
-            )
-            for number, part in enumerate(self._parts.order)
-            if part.model is not None
-        }
+        self._name, self._models, self._lock = name, weights, threading.Lock()
+        self._sessions: dict[int, Any] = {}
+        for part in self._parts.order:
+            if part.program is None:
+                self._session(part)
         self._names = [spec.name for spec in self._parts.inputs]
         self._results = [spec.name for spec in self._parts.outputs]
         self._mine = threading.local()
-        self._check()
         self._plain = [(s.name, np.dtype(s.dtype), s.shape) for s in self._parts.inputs if s.dtype]
         only = [part.model for part in self._parts.order]
         self._alone = Alone(self._sessions[only[0]], self._results) if only[1:] == [] and only[0] is not None else None
+
+    def _session(self, part: PartSpec) -> Any:
+        """ONNX Runtime's session of a part; that of a segment of rows is made when it is first needed.
+
+        InputError when its model does not take and make what the description says.
+        """
+        number, model = self._parts.order.index(part), part.model
+        assert model is not None
+        with self._lock:
+            if model not in self._sessions:
+                provider = None
+                if self._parts.provider is not None:
+                    provider = partial(register_image, image=self._models[self._parts.provider].tobytes())
+                session = open_session(
+                    f"{self._name}, part {number}",
+                    self._models[model].tobytes(),
+                    threads=self.threads,
+                    spinning=not self.metadata.programs,
+                    provider=provider,
+                )
+                names = [tuple(v.name for v in values) for values in (session.get_inputs(), session.get_outputs())]
+                if names != [part.inputs, part.outputs]:
+                    raise InputError(f"part {number} of the library takes or makes other values: compile again")
+                self._sessions[model] = session
+            return self._sessions[model]
 
     def __call__(self, inputs: Inputs) -> list[Any]:
         """The outputs, in the model's order; those that ONNX Runtime makes may be texts or sequences, as it has them.
@@ -123,7 +139,7 @@ class PartedLibrary:
 
     def sizes_of(self, inputs: Mapping[str, Array]) -> dict[str, int]:
         """The open sizes that some inputs have, by what its segment takes."""
-        opened = _opened(self.metadata)
+        opened = self.metadata.opened
         if opened is None:
             return {}
         names = [spec.name for spec in self.metadata.inputs]
@@ -159,22 +175,28 @@ class PartedLibrary:
         held = self._holdings()
         found: list[Step] = []
         for part in self._parts.order:
-            if part.model is None:
-                assert self._segments is not None
-                make = Segment if _opened(self.metadata) is None else OpenSegment
-                found.append(make(part, self.metadata.programs[part.program or 0], self._segments))
-            elif plain_types(self._sessions[part.model]):
-                found.append(Bound(part, self._sessions[part.model], held))
+            if part.program is None:
+                found.append(self._in_onnxruntime(part, held))
+                continue
+            assert self._segments is not None
+            program = self.metadata.programs[part.program]
+            if part.counts_rows:
+                found.append(RowSegment(part, program, self._segments, partial(self._in_onnxruntime, part, {})))
             else:
-                found.append(Open(part, self._sessions[part.model]))
+                make = Segment if self.metadata.opened is None else OpenSegment
+                found.append(make(part, program, self._segments))
         return found
+
+    def _in_onnxruntime(self, part: PartSpec, held: Mapping[str, Held]) -> Step:
+        session = self._session(part)
+        return Bound(part, session, held) if plain_types(session) else Open(part, session)
 
     def _holdings(self) -> dict[str, Held]:
         """Memory for values of fixed size that ONNX Runtime makes and that do not leave the library."""
         found = {}
         wanted = {name for part in self._parts.order for name in part.inputs} - set(self._results)
         for part in self._parts.order:
-            for output in self._sessions[part.model].get_outputs() if part.model is not None else ():
+            for output in self._session(part).get_outputs() if part.program is None else ():
                 spec = _static(ValueSpec(output.name, *_type(output)))
                 if output.name in wanted and spec is not None and self._segments is not None:
                     array = reserved(spec)
@@ -206,15 +228,6 @@ class PartedLibrary:
                 raise InputError(f"{problem} {names[0]!r}; the model's inputs: {listed(self._names)}")
         return {spec.name: _accepted(spec, inputs[spec.name]) for spec in self._parts.inputs}
 
-    def _check(self) -> None:
-        """InputError when a model of ONNX Runtime's does not take and make what the description says."""
-        for number, part in enumerate(self._parts.order):
-            if part.model is not None:
-                session = self._sessions[part.model]
-                names = [tuple(v.name for v in values) for values in (session.get_inputs(), session.get_outputs())]
-                if names != [part.inputs, part.outputs]:
-                    raise InputError(f"part {number} of the library takes or makes other values: compile again")
-
 
 def example_inputs(metadata: Metadata, seed: int, sizes: Mapping[str, int] | None = None) -> dict[str, Array]:
     """What `PartedLibrary.example_inputs` gives, for a library that is not loaded."""
@@ -222,17 +235,12 @@ def example_inputs(metadata: Metadata, seed: int, sizes: Mapping[str, int] | Non
     return {spec.name: example(spec, generator) for spec in _input_specs(metadata, sizes or {})}
 
 
-def _opened(metadata: Metadata) -> OpenSpec | None:
-    """The sizes that the segments of a library leave open."""
-    return metadata.programs[0].opened if metadata.programs else None
-
-
 def _input_specs(metadata: Metadata, sizes: Mapping[str, int]) -> list[InputSpec]:
     """The inputs as generated values need them. InputError for one that is no tensor of numbers, and for sizes that the
     library does not leave open."""
     assert metadata.parts is not None
-    own = {spec.name: spec for program in metadata.programs for spec in program.inputs}
-    opened = _opened(metadata)
+    own = {spec.name: spec for program in metadata.main for spec in program.inputs}
+    opened = metadata.opened
     named = {size for spec in metadata.parts.inputs for size in spec.shape or () if isinstance(size, str)}
     if unknown := [name for name in sizes if opened is None or name not in named]:
         reason = "so its library has fixed sizes" if opened is None else f"which leaves {listed(sorted(named))} open"
@@ -313,11 +321,15 @@ def _static(spec: ValueSpec) -> InputSpec | None:
 
 def launches(library: PartedLibrary, inputs: Inputs) -> int:
     """Kernels that a call launches. DeviceError unless they are exactly those of its segments."""
-    each = [Counter(row.symbol for row in program.kernel_rows) for program in library.metadata.programs]
-    launched = library.launched(inputs)
-    planned = sum(each, Counter[str]())
-    if _opened(library.metadata) is not None:  # plans of one segment, of which a call takes one
-        planned = next((one for one in each if one == launched), each[0])
+    described = library.metadata
+    each = [Counter(row.symbol for row in program.kernel_rows) for program in described.main]
+    launched, parts = library.launched(inputs), described.parts
+    # plans of one segment, of which a call takes one
+    either = [sum(each, Counter[str]())] if described.opened is None else each
+    for number in sorted(parts.of_rows if parts is not None else ()):  # none where there is no row, or too many
+        rows = Counter(row.symbol for row in described.programs[number].kernel_rows)
+        either += [one + rows for one in either]
+    planned = next((one for one in either if one == launched), either[0])
     if launched != planned:
         raise DeviceError(
             f"a call launches other kernels than planned: {dict(launched - planned | planned - launched)}"

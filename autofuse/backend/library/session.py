@@ -253,7 +253,7 @@ def _extents(value: Any) -> Sequence[int]:
 
 
 def _recorder_of(metadata: Metadata) -> _SizeRecorder:
-    opened = metadata.programs[0].opened if metadata.programs else None
+    opened = metadata.opened
     if opened is None:
         raise InputError("record_sizes: the library has no open size; compile the model with --sizes")
     names = [spec.name for spec in metadata.programs[0].inputs]

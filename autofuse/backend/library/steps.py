@@ -13,7 +13,7 @@ from autofuse.backend.library.arrays import Array, Kept, accepted, aligned_zeros
 from autofuse.backend.library.compiled import Library
 from autofuse.errors import InputError
 from autofuse.ort.bound import BoundModel, is_value, run_open, value_over
-from autofuse.values.names import BFLOAT16
+from autofuse.values.names import BFLOAT16, numpy_dtype
 
 Call = Callable[[int, Sequence[Any]], Any]
 """Runs a segment: its number and TVM's tensors -> TVM's tensors."""
@@ -66,9 +66,19 @@ class Segment(Step):
         given = [_tensor(values[spec.name], spec, dtype, kept, place) for place, spec, dtype in self._inputs]
         if not self._fits:
             self._look(given)
-        results = call(self._number, given)
+        self._hand_on(values, self._number, call(self._number, given))
+
+    def _run(self, values: dict[str, Any], shapes: Sequence[tuple[int, ...]], number: int, call: Call) -> None:
+        """Program `number` on inputs of these shapes."""
+        given = [
+            _tensor(values[spec.name], replace(spec, shape=shape), dtype, self._kept, place)
+            for (place, spec, dtype), shape in zip(self._inputs, shapes, strict=True)
+        ]
+        self._hand_on(values, number, call(number, given))
+
+    def _hand_on(self, values: dict[str, Any], number: int, results: Any) -> None:
         for place, name in self._outputs:
-            values[name] = Made(self._library, self._number, place, results)
+            values[name] = Made(self._library, number, place, results)
 
     def _look(self, given: Sequence[Any]) -> None:
         """InputError where a segment before makes other tensors than this one takes, at the first run as at all."""
@@ -87,16 +97,41 @@ class OpenSegment(Segment):
 
     def run(self, values: dict[str, Any], call: Call) -> None:
         """See Step. InputError for a size outside of the range."""
-        given = []
-        for place, spec, dtype in self._inputs:
-            value = values[spec.name]
-            own = replace(spec, shape=tuple(int(size) for size in _shape(value)))
-            given.append(_tensor(value, own, dtype, self._kept, place))
-        number = self._library.plan_for(tuple(tuple(tensor.shape) for tensor in given))
+        shapes = tuple([tuple(_shape(values[spec.name])) for _, spec, _ in self._inputs])
+        number = self._library.plan_for(shapes)
         assert number is not None
-        results = call(number, given)
-        for place, name in self._outputs:
-            values[name] = Made(self._library, number, place, results)
+        self._run(values, shapes, number, call)
+
+
+class RowSegment(Segment):
+    """Kernels of ours that take as many rows as the data say, up to a number of them.
+
+    None are computed without a call. Another step, which `instead` makes when it is first needed, runs more of them,
+    and values of other shapes.
+    """
+
+    def __init__(self, part: PartSpec, program: Program, library: Library, instead: Callable[[], Step]) -> None:
+        super().__init__(part, program, library)
+        opened = program.opened
+        assert opened is not None
+        self._opened, self._specs, self._instead = opened, program.inputs, instead
+        self._none = tuple(opened.input_shapes(program.inputs, dict.fromkeys(opened.names, 0)))
+        shapes = opened.output_shapes(program.outputs, [0] * len(opened.sizes))
+        self._empty = [
+            (spec.name, shape, numpy_dtype(spec.dtype)) for spec, shape in zip(program.outputs, shapes, strict=True)
+        ]
+        self._other: Step | None = None
+
+    def run(self, values: dict[str, Any], call: Call) -> None:
+        """See Step."""
+        shapes = tuple([tuple(_shape(values[spec.name])) for spec in self._specs])
+        if shapes == self._none:
+            values.update({name: np.zeros(shape, dtype) for name, shape, dtype in self._empty})
+        elif self._opened.taken(self._specs, shapes) is None:
+            self._other = self._other or self._instead()
+            self._other.run(values, call)
+        else:
+            self._run(values, shapes, self._number, call)
 
 
 def _shape(value: Any) -> Sequence[int]:
@@ -104,7 +139,7 @@ def _shape(value: Any) -> Sequence[int]:
     if isinstance(value, Held):
         return value.array.shape
     if isinstance(value, Made):
-        return tuple(value.tensor.shape)
+        return tuple(int(size) for size in value.tensor.shape)
     found: Sequence[int] = value.shape() if is_value(value) else value.shape
     return found
 

@@ -10,7 +10,7 @@ from math import gcd
 from pathlib import Path
 
 from autofuse.backend.compile.realise import Progress, silent
-from autofuse.compiler.job import READING
+from autofuse.compiler.report import READING
 from autofuse.errors import InputError, UncoveredError
 from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.loading.given.buckets import form_of

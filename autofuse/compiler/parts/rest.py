@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import sha256
+from itertools import count
 from pathlib import Path
 
-from autofuse.backend.compile.realise import Rest
 from autofuse.backend.container.metadata import Parts, PartSpec, ValueSpec
+from autofuse.backend.container.rest import Rest, RowProgram
 from autofuse.compiler.context import Context
 from autofuse.compiler.parts.bodies import BodyModels
 from autofuse.environment.alone import is_slower, ratio_of, told
@@ -54,7 +55,8 @@ def parts_key(choice: Choice, onnxruntime: str | None) -> str:
     of `onnxruntime`."""
     digest = sha256(f"onnxruntime={onnxruntime or ''} ".encode())
     for piece in choice.pieces:
-        digest.update(f"{piece.graph is not None} {piece.sha256} ".encode())
+        rows = f"{piece.most_rows} " if piece.most_rows else ""
+        digest.update(f"{piece.graph is not None} {rows}{piece.sha256} ".encode())
     for inside in choice.bodies:
         digest.update(
             f"{inside.body.node.name} {inside.body.attribute} {parts_key(inside.choice, onnxruntime)} ".encode()
@@ -79,34 +81,34 @@ def by_race(choice: Choice, ratio: Ratio | None) -> Choice:
 
 def raced_parts(choice: Choice, context: Context) -> Ratio | None:
     """ONNX Runtime's time over that of the model with its segments, in the newest race here; None without one."""
-    if not choice.all_segments:
+    if not choice.all_segments and not choice.rows:
         return None
     environment = context.environment
     key = parts_key(choice, environment.provenance.onnxruntime)
     return ratio_of(newest_race(context.database, environment.setting, key), SEGMENTS)
 
 
-def rest_of(choice: Choice, bodies: BodyModels | None = None) -> Rest:
+def rest_of(choice: Choice, bodies: BodyModels | None = None, rows: Sequence[RowProgram] = ()) -> Rest:
     """What a library holds besides the segments; the whole model as it is where there are none.
 
-    `bodies`: the models of the rest that have segments in bodies.
+    `bodies`: the models of the rest that have segments in bodies. `rows`: the programs of its segments of rows.
     """
     source = choice.source
     inputs = tuple(_spec(choice, name) for name in source.inputs)
     outputs = tuple(_spec(choice, name) for name in source.results)
-    if not choice.all_segments:
+    if not choice.all_segments and not rows:
         order = (PartSpec(None, 0, source.inputs, source.outputs),)
         return Rest((source.whole(),), Parts(inputs, outputs, order), source.origin)
     changed = {} if bodies is None else bodies.models
     models = [changed.get(number) or piece.content for number, piece in enumerate(choice.rest)]
     found = []
-    segments = rest = 0
+    segments, rest, counting = count(), count(), count()
     for piece in choice.pieces:
         own = piece.graph is not None
-        found.append(PartSpec(segments if own else None, None if own else rest, piece.inputs, piece.outputs))
-        segments, rest = segments + own, rest + (not own)
+        program = next(segments) if own else next(counting) if piece.most_rows else None
+        found.append(PartSpec(program, None if own else next(rest), piece.inputs, piece.outputs))
     provider = b"" if bodies is None else bodies.provider
-    return Rest(tuple(models), Parts(inputs, outputs, tuple(found)), source.origin, provider)
+    return Rest(tuple(models), Parts(inputs, outputs, tuple(found)), source.origin, provider, tuple(rows))
 
 
 def _spec(choice: Choice, name: str) -> ValueSpec:

@@ -6,22 +6,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from autofuse.backend.compile.assemble import AssembledProgram, BoundKernel, assemble_all
+from autofuse.backend.compile.assemble import AssembledProgram, BoundKernel
 from autofuse.backend.compile.function import NOTHING_KEPT, Kept
 from autofuse.backend.compile.open_sizes.open_program import OpenTile, require_alike
 from autofuse.backend.compile.realise import (
     Progress,
-    Rest,
     Write,
+    assembled_with,
     describe_library,
     describe_program,
     silent,
-    with_rest,
     write_assembled,
 )
 from autofuse.backend.compile.symbols import Symbols
 from autofuse.backend.container.metadata import KernelRow, Program
 from autofuse.backend.container.open_spec import OpenSpec, SizeSpec
+from autofuse.backend.container.rest import Rest, with_rest
 from autofuse.backend.container.stored_axes import image_axes
 from autofuse.device.target import Target
 from autofuse.graph.own.joined_places import merged_axes
@@ -100,10 +100,10 @@ def build_grid_library(
     given = [
         OpenImages(part.opened.sizes, part.opened.axes, part.opened.parts, joined=part.opened.joined) for part in parts
     ]
-    assembly = assemble_all([*zip(graphs, kernels, strict=True)], Symbols(), given)
-    programs = [_described(*both) for both in zip(parts, assembly.programs, strict=True)]
+    assembly, of_rows = assembled_with(rest, [*zip(graphs, kernels, strict=True)], Symbols(), given)
+    programs = [_described(*both) for both in zip(parts, assembly.programs, strict=False)]
     require_alike(programs)
-    described = replace(describe_library(programs, assembly, target, threads), origin=graphs[0].origin)
+    described = replace(describe_library([*programs, *of_rows], assembly, target, threads), origin=graphs[0].origin)
     metadata, weights = with_rest(described, assembly.weights, rest)
     write_assembled(assembly, metadata, target, output, key, progress or silent, jobs, write, kept, weights)
     kept.bound()

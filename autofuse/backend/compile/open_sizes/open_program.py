@@ -4,27 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.backend.compile.assemble import AssembledProgram, BoundKernel, assemble_all
+from autofuse.backend.compile.assemble import AssembledProgram, BoundKernel
 from autofuse.backend.compile.function import NOTHING_KEPT, Kept
 from autofuse.backend.compile.realise import (
     Progress,
-    Rest,
     Write,
+    assembled_with,
     describe_library,
     describe_program,
     silent,
-    with_rest,
     write_assembled,
 )
 from autofuse.backend.compile.symbols import Symbols
 from autofuse.backend.container.metadata import KernelRow, Program
 from autofuse.backend.container.open_spec import AxisSpec, OpenSpec, SizeSpec
+from autofuse.backend.container.rest import Rest, RowProgram, with_rest
 from autofuse.device.target import Target
 from autofuse.errors import PlanError
 from autofuse.graph.loading.given.sizes import OpenSize
@@ -128,13 +129,20 @@ def build_open_library(
     graphs = [replace(part.opened.graph, outputs=_returned(part)) for part in parts]
     kernels: list[list[BoundKernel]] = [[(group.bound, group.kernel) for group in part.groups] for part in parts]
     given = [_rows_given(part, graph) for part, graph in zip(parts, graphs, strict=True)]
-    assembly = assemble_all([*zip(graphs, kernels, strict=True)], Symbols(), given)
-    programs = [_described(*both) for both in zip(parts, assembly.programs, strict=True)]
+    assembly, of_rows = assembled_with(rest, [*zip(graphs, kernels, strict=True)], Symbols(), given)
+    programs = [_described(*both) for both in zip(parts, assembly.programs, strict=False)]
     require_alike(programs)
-    described = replace(describe_library(programs, assembly, target, threads), origin=graphs[0].origin)
+    described = replace(describe_library([*programs, *of_rows], assembly, target, threads), origin=graphs[0].origin)
     metadata, weights = with_rest(described, assembly.weights, rest)
     write_assembled(assembly, metadata, target, output, key, progress or silent, jobs, write, kept, weights)
     kept.bound()
+
+
+def row_program(part: OpenPart) -> RowProgram:
+    """The program of a segment of rows."""
+    graph = replace(part.opened.graph, outputs=_returned(part))
+    kernels = [(group.bound, group.kernel) for group in part.groups]
+    return RowProgram(graph, kernels, _rows_given(part, graph), partial(_described, part))
 
 
 def require_alike(programs: Sequence[Program]) -> None:

@@ -1,0 +1,70 @@
+"""Segments of rows of a model in parts: proved to keep their rows apart, and compiled as programs of an open size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from autofuse.backend.compile.open_sizes.open_program import OpenPart, row_program
+from autofuse.backend.container.rest import RowProgram
+from autofuse.compiler.context import Context
+from autofuse.compiler.open_sizes.plans import find_open_plans
+from autofuse.compiler.open_sizes.reading import OpenModel, read_open
+from autofuse.compiler.open_sizes.tiling import form_of_rows, tiled
+from autofuse.errors import AutofuseError, InputError
+from autofuse.graph.loading.given.sizes import OpenSize
+from autofuse.graph.model import Graph
+from autofuse.graph.parts.source import serialised
+from autofuse.graph.submodel import OnnxModel
+from autofuse.graph.transform.open_sizes.rows import check_rows
+from autofuse.kernels.emission import Emission
+from autofuse.segments.choice import Choice, Piece
+from autofuse.segments.rows import ROWS, USUAL_ROWS, with_rows
+from autofuse.values.scratch import scratch_folder
+
+Ends = tuple[tuple[str, ...], tuple[str, ...]]
+"""What a segment takes and makes, which says what it is."""
+
+
+@dataclass
+class RowSegments:
+    """What finds and compiles the segments of rows of one model."""
+
+    context: Context
+    emission: Emission
+    made: dict[Ends, OpenPart] = field(default_factory=dict)
+
+    def found(self, choice: Choice) -> Choice:
+        """The choice with its segments of rows; as it is where only measured schedules will do, for nothing measures
+        theirs."""
+        return choice if self.context.policy.measured_only else with_rows(choice, self._examined)
+
+    def programs(self, choice: Choice) -> tuple[RowProgram, ...]:
+        """The programs of the segments of rows, in their order."""
+        return tuple(row_program(self.made[piece.inputs, piece.outputs]) for piece in choice.rows)
+
+    def part(self, piece: Piece) -> OpenPart:
+        """The program of a segment."""
+        return self.made[piece.inputs, piece.outputs]
+
+    def _examined(self, model: OnnxModel, most: int) -> Graph | str:
+        ends = tuple(one.name for one in model.graph.input), tuple(one.name for one in model.graph.output)
+        try:
+            with scratch_folder() as folder:
+                path = folder / "rows.onnx"
+                path.write_bytes(serialised(model))
+                read = read_open(path, {}, [OpenSize(ROWS, 1, most)])
+            _check_apart(read)
+            plan = replace(find_open_plans(self.context, form_of_rows(self.context, read), None)[-1], most=None)
+            self.made[ends], _ = tiled(self.context, read, plan, {}, self.emission)
+        except AutofuseError as error:
+            return str(error)
+        return read.opened.at({0: min(USUAL_ROWS, most)})
+
+
+def _check_apart(read: OpenModel) -> None:
+    """InputError unless each row of all results is made of one row: without any, there is no result either."""
+    view = read.opened.views[0]
+    check_rows(view, apart=True)
+    for name in view.graph.outputs:
+        if name not in view.axes:
+            raise InputError(f"{name!r} has no rows")
