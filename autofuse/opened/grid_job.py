@@ -19,6 +19,7 @@ from autofuse.compiler.formats import check_form, check_signed, with_files, writ
 from autofuse.compiler.job import read_files
 from autofuse.compiler.open_sizes.plans import OpenForm, RangedPlan, find_open_plans
 from autofuse.compiler.open_sizes.reading import computes_alike
+from autofuse.compiler.open_sizes.row_segments import RowSegments
 from autofuse.compiler.open_sizes.tiles import (
     ReportedPlan,
     emitted,
@@ -107,17 +108,18 @@ def compile_grid(
     if key is not None:
         private_key(key)
     read = read_images(model if head is None else head.path, given, sizes, told)
-    choice = None if head is None else head.choice(read.opened.graph)
+    emission = Emission(context.environment.target)
+    rows = RowSegments(context, emission)
+    choice = None if head is None else rows.found(head.choice(read.opened.graph))
     told(LOOKING_UP, 0, 1)
     chosen = find_open_plans(context, form_of_images(context, read), plan)
-    emission = Emission(context.environment.target)
     scheduled = [_scheduled(context, read, one, emission) for one in chosen]
     write = writer(form, model, given, None)
     if output is not None:
         parts, target = [part for part, _ in scheduled], context.environment.target
         build_grid_library(
             parts, target, context.threads, output, key, progress, usable_threads(), write, user_objects(target),
-            None if choice is None else rest_of(choice),
+            None if choice is None else rest_of(choice, rows=rows.programs(choice)),
         )  # fmt: skip
     report = _report(context, model, output, [*zip(chosen, scheduled, strict=True)], time.monotonic() - started)
     return with_files(with_parts(report, choice), form, output, write)

@@ -46,17 +46,16 @@ class RestReport:
 
 def part_reports(choice: Choice) -> tuple[PartReport, ...]:
     """Each part, in the order in which they run; ONNX Runtime's alone where there is no segment."""
-    pieces = [(piece.nodes, piece.graph) for piece in choice.pieces]
-    if not choice.segments:
-        pieces = [(choice.source.nodes, None)]
+    pieces = [(piece.nodes, piece.graph, piece.most_rows) for piece in choice.pieces]
+    if not choice.segments and not choice.rows:
+        pieces = [(choice.source.nodes, None, 0)]
     found = []
-    for nodes, graph in pieces:
+    for nodes, graph, most_rows in pieces:
         graphs = [choice.source.alone(node) for node in nodes] if graph is None else [graph]
         known = [one for one in graphs if one is not None]
-        side, unknown = (REST if graph is None else OWN), len(graphs) - len(known)
-        found.append(
-            PartReport(side, len(nodes), _kinds(nodes), _flops(known), sum(map(work_us, known)), unknown=unknown)
-        )
+        side, unknown = (REST if graph is None and not most_rows else OWN), len(graphs) - len(known)
+        kinds = f"up to {most_rows} rows: {_kinds(nodes)}" if most_rows else _kinds(nodes)
+        found.append(PartReport(side, len(nodes), kinds, _flops(known), sum(map(work_us, known)), unknown=unknown))
     found += [_inside(inside) for inside in choice.bodies]
     total = sum(part.work_us for part in found)
     return tuple(replace(part, share=part.work_us / total if total else 0.0) for part in found)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from autofuse.graph.model import Graph
+from autofuse.graph.parts.sizes import Sizes, followed_sizes, set_sizes
 from autofuse.graph.parts.source import Node, Source
 from autofuse.graph.submodel import OnnxModel
 from autofuse.segments.choice import Choice, Piece
@@ -63,6 +64,7 @@ class _Finder:
     """Operators of shapes that only segments of rows need, which compute them anew."""
 
     def __post_init__(self) -> None:
+        self.followed = followed_sizes(self.source)
         self.maker = {name: node for node in self.source.nodes for name in node.writes}
         self.readers: dict[str, list[int]] = {}
         self.counted: dict[str, tuple[str, ...]] = {}
@@ -106,17 +108,20 @@ class _Finder:
 
     def is_rows(self, name: str) -> bool:
         """Whether only the first extent of a tensor is unknown."""
-        found = self.source.type_of(name)
-        return bool(
-            found.shape
-            and self.source.dtype_of(name)
-            and not isinstance(found.shape[0], int)
-            and all(isinstance(size, int) and size > 0 for size in found.shape[1:])
-        )
+        sizes = self.sizes(name)
+        return bool(sizes and self.source.dtype_of(name) and sizes[0] is None and all(sizes[1:]))
+
+    def sizes(self, name: str) -> Sizes:
+        """The sizes of a tensor, None for each that is unknown; none of one whose rank is."""
+        found, followed = self.source.type_of(name).shape, self.followed.get(name)
+        known = tuple(size if isinstance(size, int) else None for size in found or ())
+        if followed is None or (found is not None and len(known) != len(followed)):
+            return known
+        return followed if found is None else tuple(o if s is None else s for s, o in zip(known, followed, strict=True))
 
     def _is_fixed(self, name: str) -> bool:
-        tensor = self.source.tensor_of(name)
-        return tensor is not None and 0 not in tensor.shape
+        known = self.source.type_of(name).shape is not None or name in self.followed
+        return known and bool(self.source.dtype_of(name)) and all(self.sizes(name))
 
     def _seen(self, node: Node) -> Reading:
         """An operator with the tensors whose shapes it needs, in place of what is computed of these."""
@@ -167,8 +172,8 @@ class _Finder:
         """The model of a segment of rows, whose inputs and outputs say where these are."""
         model = self.source.part(self._with_counted(members), results, ROWS)
         for value in (*model.graph.input, *model.graph.output):
-            if self.is_rows(value.name):
-                value.type.tensor_type.shape.dim[0].dim_param = ROWS
+            sizes = self.sizes(value.name)
+            set_sizes(value, (ROWS, *sizes[1:]) if self.is_rows(value.name) else sizes)
         return model
 
     def _with_counted(self, members: Iterable[int]) -> list[int]:
@@ -215,6 +220,8 @@ class _Finder:
     def _bound_of(self, node: Node) -> int:
         """How many places an operator finds, or lets through, at most; 0 where it does not say so."""
         given = self.source.operator(node).inputs
+        if node.op_type in ("Compress", "NonZero") and (tensor := self.source.tensor_of(given[0])) is not None:
+            return tensor.elements if node.op_type == "NonZero" else max(tensor.shape)
         if node.op_type == "NonMaxSuppression" and len(given) > 2:
             most, scores = self._integers(given[2]), self.source.type_of(given[1]).shape
             if most and scores and all(isinstance(size, int) for size in scores[:2]):

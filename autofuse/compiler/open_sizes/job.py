@@ -21,6 +21,7 @@ from autofuse.compiler.formats import check_form, check_signed, with_files, writ
 from autofuse.compiler.job import read_files
 from autofuse.compiler.open_sizes.plans import RangedPlan, find_open_plans
 from autofuse.compiler.open_sizes.reading import OpenModel, read_open
+from autofuse.compiler.open_sizes.row_segments import RowSegments
 from autofuse.compiler.open_sizes.tiles import (
     ReportedPlan,
     open_report,
@@ -66,17 +67,19 @@ def compile_open(
     if key is not None:
         private_key(key)
     read = read_open(model if head is None else head.path, given, sizes, told)
-    choice = None if head is None else head.choice(read.opened.graph)
+    emission = Emission(context.environment.target)
+    rows = RowSegments(context, emission)
+    choice = None if head is None else rows.found(head.choice(read.opened.graph))
     told(LOOKING_UP, 0, 1)
     chosen = find_open_plans(context, form_of_rows(context, read), plan)
-    named, emission = paired(read.opened, caches or {}), Emission(context.environment.target)
+    named = paired(read.opened, caches or {})
     tiled = [tiled(context, read, one, named, emission) for one in chosen]
     write = writer(form, model, given, None)
     if output is not None:
         parts, target = [part for part, _ in tiled], context.environment.target
         build_open_library(
             parts, target, context.threads, output, key, progress, usable_threads(), write, user_objects(target),
-            None if choice is None else rest_of(choice),
+            None if choice is None else rest_of(choice, rows=rows.programs(choice)),
         )  # fmt: skip
     report = _report(context, model, output, [*zip(chosen, tiled, strict=True)], time.monotonic() - started)
     return with_files(with_parts(report, choice), form, output, write)

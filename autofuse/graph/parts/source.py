@@ -270,7 +270,7 @@ class Source:
     def _infer_all(self, infer: Infer) -> None:
         """Types, and the values that follow from them, until no more become known."""
         for _ in range(ROUNDS):
-            light = self._light()
+            light = self.light_model()
             found = infer(serialised(light))
             scalars = scalars_of(light) if any(one.shape == () for one in found.values()) else set()
             self.types = {name: one if one.shape != () or name in scalars else replace(one, shape=None)
@@ -280,7 +280,7 @@ class Source:
             if len(self._known) == before:
                 return
 
-    def _light(self) -> ModelProto:
+    def light_model(self) -> ModelProto:
         """The model without large weights, its sizes set and every value an output."""
         small = {n: t for n, t in self.constants.items() if math.prod(t.dims) <= KNOWN_ELEMENTS}
         graph = GraphProto(name="types")
