@@ -156,9 +156,9 @@ def _read(
             ) from error
         choice = chosen_parts(model, given, error, context.policy.require_complete, form)
         choice = buildable(choice, context.environment.target)
-        choice = rows.found(choice) if form == "so" else choice
         if not context.policy.every_segment:
             choice = as_raced(choice, context)
+        choice = rows.found(choice) if form == "so" else choice
         return [(piece.graph, piece.sha256) for piece in choice.all_segments if piece.graph is not None], choice
     return found, None
 

@@ -54,6 +54,13 @@ def with_rows(choice: Choice, examine: Examine, least_us: float | None = None) -
     return replace(choice, pieces=tuple(pieces), reasons=reasons)
 
 
+def may_have_rows(choice: Choice) -> bool:
+    """Whether the rest has a product or a convolution of as many rows as the data say."""
+    nodes = (node for piece in choice.rest for node in piece.nodes if node.op_type in PRODUCTS)
+    shapes = (choice.source.type_of(name).shape for node in nodes for name in node.reads[:1])
+    return any(shape is None or not isinstance((*shape, 0)[0], int) for shape in shapes)
+
+
 @dataclass
 class _Finder:
     source: Source

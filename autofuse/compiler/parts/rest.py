@@ -17,6 +17,7 @@ from autofuse.errors import InputError, UncoveredError
 from autofuse.segments.choice import Choice
 from autofuse.segments.read import parts_of
 from autofuse.segments.report import rest_reports
+from autofuse.segments.rows import may_have_rows
 from autofuse.segments.worth import least_us
 from autofuse.values.arguments import Given, LibraryFormat
 from autofuse.values.ratios import Ratio
@@ -52,11 +53,12 @@ def chosen_parts(
 
 def parts_key(choice: Choice, onnxruntime: str | None) -> str:
     """What a race of this choice is recorded under: changes with any part, with where it is cut, and with the version
-    of `onnxruntime`."""
-    digest = sha256(f"onnxruntime={onnxruntime or ''} ".encode())
+    of `onnxruntime`. `choice`: before segments of rows are found in it; races from before there were such are none of a
+    model that may have them."""
+    rows = "rows " if may_have_rows(choice) else ""
+    digest = sha256(f"{rows}onnxruntime={onnxruntime or ''} ".encode())
     for piece in choice.pieces:
-        rows = f"{piece.most_rows} " if piece.most_rows else ""
-        digest.update(f"{piece.graph is not None} {rows}{piece.sha256} ".encode())
+        digest.update(f"{piece.graph is not None} {piece.sha256} ".encode())
     for inside in choice.bodies:
         digest.update(
             f"{inside.body.node.name} {inside.body.attribute} {parts_key(inside.choice, onnxruntime)} ".encode()
@@ -81,7 +83,7 @@ def by_race(choice: Choice, ratio: Ratio | None) -> Choice:
 
 def raced_parts(choice: Choice, context: Context) -> Ratio | None:
     """ONNX Runtime's time over that of the model with its segments, in the newest race here; None without one."""
-    if not choice.all_segments and not choice.rows:
+    if not choice.all_segments:
         return None
     environment = context.environment
     key = parts_key(choice, environment.provenance.onnxruntime)
