@@ -46,6 +46,12 @@ def change(place: int, **values: Any) -> Any:
     return body
 
 
+def with_models_of_others(parsed: Body) -> None:
+    """A segment of fixed sizes that says to be one of rows."""
+    first, second, *_ = parsed["parts"]["order"]
+    first["model"] = second["model"]
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [
@@ -53,6 +59,7 @@ def change(place: int, **values: Any) -> Any:
         (change(0, program=-1), "its program is not there"),
         (change(0, program=1), "its program takes or makes other values"),
         (change(0, program=None), "neither a program nor a model"),
+        (with_models_of_others, "its program is not there"),
         (change(1, model=99), "its model is not there"),
         (change(1, model=-1), "its model is not there"),
         (change(1, model=0), "its model is not there"),

@@ -334,3 +334,20 @@ def test_operators_of_onnx_runtime_s_optimiser_run_in_kernels(tmp_path: Path) ->
     assert sides(report) in ([], ["autofuse"])
     feeds = {"x": normal(2, 3, 16, seed=5), "lengths": np.array([2, 3], np.int32)}
     assert_same(session.run(None, feeds), expected(model, feeds))
+
+
+def test_segments_have_results_of_their_own_types(tmp_path: Path) -> None:
+    """One makes bfloat16 in a place where another makes float32, or nothing."""
+    text = """net (float[6,1,16] x) => (bfloat16[6,1,16] h, float[6,1,8] y, int64[6,1,8] i) {
+      a = Relu (x)
+      h = Cast <to = 16> (a)
+      r, i = MaxPool <kernel_shape = [9]> (a)
+      y = Tanh (r)
+    }"""
+    model = written(model_of(text), tmp_path)
+    autofuse.compile(model, tmp_path / "model.so", threads=1, database=str(tmp_path / "a.db"))
+    x = normal(6, 1, 16)
+    h, y, _ = autofuse.load(tmp_path / "model.so")({"x": x})
+    assert h.dtype.name == "bfloat16"
+    windows = np.lib.stride_tricks.sliding_window_view(np.maximum(x, 0), 9, -1)
+    np.testing.assert_allclose(y, np.tanh(windows.max(-1)), rtol=1e-5)
