@@ -351,7 +351,8 @@ def _report(
         kernels = len(form.lowered.kernels)
         chosen = form.plan
         plans.append(PlanReport(shapes, chosen.source, chosen.tier, chosen.plan.key, kernels, chosen.trusted))
-    first = plans[0] if plans else PlanReport({}, "ONNX Runtime alone", NONE, "", 0)
+    alone = "ONNX Runtime, but for rows" if choice is not None and choice.rows else "ONNX Runtime alone"
+    first = plans[0] if plans else PlanReport({}, alone, NONE, "", 0)
     return CompileReport(
         model=file_title(model),
         library="" if output is None else str(output),

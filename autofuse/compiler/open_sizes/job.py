@@ -73,15 +73,15 @@ def compile_open(
     told(LOOKING_UP, 0, 1)
     chosen = find_open_plans(context, form_of_rows(context, read), plan)
     named = paired(read.opened, caches or {})
-    tiled = [tiled(context, read, one, named, emission) for one in chosen]
+    programs = [tiled(context, read, one, named, emission) for one in chosen]
     write = writer(form, model, given, None)
     if output is not None:
-        parts, target = [part for part, _ in tiled], context.environment.target
+        parts, target = [part for part, _ in programs], context.environment.target
         build_open_library(
             parts, target, context.threads, output, key, progress, usable_threads(), write, user_objects(target),
             None if choice is None else rest_of(choice, rows=rows.programs(choice)),
         )  # fmt: skip
-    report = _report(context, model, output, [*zip(chosen, tiled, strict=True)], time.monotonic() - started)
+    report = _report(context, model, output, [*zip(chosen, programs, strict=True)], time.monotonic() - started)
     return with_files(with_parts(report, choice), form, output, write)
 
 

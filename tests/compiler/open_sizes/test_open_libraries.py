@@ -17,7 +17,7 @@ from autofuse.backend.library.arrays import tensor_over
 from autofuse.backend.library.compiled import Library
 from autofuse.backend.library.runtime import Machine
 from autofuse.cli.main import app
-from autofuse.compiler.open_sizes import job
+from autofuse.compiler.open_sizes import tiling
 from autofuse.errors import InputError
 from tests.compiler.open_sizes.models import (
     ATTENTION,
@@ -294,7 +294,7 @@ def test_tiles_whose_kernel_cannot_be_emitted_have_the_simplest_schedules(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, refused = write(tmp_path / "rows.onnx", PERCEPTRON, PERCEPTRON_WEIGHTS), set[tuple[str, ...]]()
-    emit = job.group_kernel
+    emit = tiling.group_kernel
 
     def failing(opened: Any, group: Any, **more: Any) -> Any:
         if group.bound.outputs not in refused:
@@ -302,6 +302,6 @@ def test_tiles_whose_kernel_cannot_be_emitted_have_the_simplest_schedules(
             raise ValueError("no such loop")
         return emit(opened, group, **more)
 
-    monkeypatch.setattr(job, "group_kernel", failing)
+    monkeypatch.setattr(tiling, "group_kernel", failing)
     check(model, built(model, "batch", LOW, HIGH), "batch", (1, 4, 7, 40))
     assert refused
