@@ -15,12 +15,28 @@ from autofuse.compiler.parts.ort_model import OrtModel, check_model, provider_pa
 from autofuse.compiler.parts.rest import rest_of
 from autofuse.compiler.report import CompileReport
 from autofuse.device.target import Target
+from autofuse.environment.named_plans import plans_of_ranges
 from autofuse.errors import InputError
+from autofuse.graph.loading.files import weight_files
 from autofuse.link.architecture import architecture_of
 from autofuse.link.linking import require_linker
 from autofuse.segments.choice import Choice
 from autofuse.values.arguments import Given, LibraryFormat, file_title
-from autofuse.values.outputs import Inputs, check_output
+from autofuse.values.outputs import Inputs, check_output, database_files
+
+
+def read_files(context: Context, model: Path, output: Path, plan: str | None) -> Inputs:
+    """What a compile reads, and so must not replace."""
+    plans = [name for name, _ in plans_of_ranges(plan)] if plan else []
+    named = {"the plan" if name == plan else f"the plan {name}": name for name in plans}
+    named |= {"the trained model": context.policy.model} if context.policy.model else {}
+    weights = weight_files(model) if output.exists() else ()  # a file that is not there is no weight of the model
+    return {
+        "the model": model,
+        **{f"a file of the model's weights ({path.name})": path for path in weights},
+        **database_files(context.database_path),
+        **{name: Path(text) for name, text in named.items()},
+    }
 
 
 def check_form(form: LibraryFormat, output: Path, inputs: Inputs, target: Target) -> None:

@@ -15,7 +15,7 @@ from autofuse.backend.compile.objects import user_objects
 from autofuse.backend.compile.realise import Part, Progress, Write, build_programs, silent, write_rest
 from autofuse.backend.library.threads import usable_threads
 from autofuse.compiler.context import Context
-from autofuse.compiler.formats import check_form, check_signed, with_files, write_alone, writer
+from autofuse.compiler.formats import check_form, check_signed, read_files, with_files, write_alone, writer
 from autofuse.compiler.growth import weight_size, within_growth
 from autofuse.compiler.open_sizes.row_segments import RowSegments
 from autofuse.compiler.parts.bodies import BodyModels, buildable
@@ -39,10 +39,8 @@ from autofuse.compiler.translation import Translation
 from autofuse.database.ask.labels import unique_labels
 from autofuse.device.target import Target
 from autofuse.environment.alone import WhoRuns, told
-from autofuse.environment.named_plans import plans_of_ranges
 from autofuse.errors import InputError, StrictMissError, UncoveredError
 from autofuse.graph.key import graph_key
-from autofuse.graph.loading.files import weight_files
 from autofuse.graph.loading.given.constants import model_sha256
 from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
@@ -54,7 +52,6 @@ from autofuse.segments.choice import Choice
 from autofuse.segments.read import read_choice
 from autofuse.segments.report import OWN, REST, part_reports, rest_reports
 from autofuse.values.arguments import Given, LibraryFormat, file_title
-from autofuse.values.outputs import Inputs, database_files
 from autofuse.values.ratios import Ratio
 from autofuse.values.signatures import private_key
 
@@ -203,20 +200,6 @@ def who_runs_parts(context: Context, choice: Choice) -> tuple[Choice, WhoRuns]:
     version = context.environment.provenance.onnxruntime
     why = f"its segments were not raced against ONNX Runtime {version} here" if taken.all_segments else NOTHING_PAYS
     return taken, WhoRuns(side, why)
-
-
-def read_files(context: Context, model: Path, output: Path, plan: str | None) -> Inputs:
-    """What a compile reads, and so must not replace."""
-    plans = [name for name, _ in plans_of_ranges(plan)] if plan else []
-    named = {"the plan" if name == plan else f"the plan {name}": name for name in plans}
-    named |= {"the trained model": context.policy.model} if context.policy.model else {}
-    weights = weight_files(model) if output.exists() else ()  # a file that is not there is no weight of the model
-    return {
-        "the model": model,
-        **{f"a file of the model's weights ({path.name})": path for path in weights},
-        **database_files(context.database_path),
-        **{name: Path(text) for name, text in named.items()},
-    }
 
 
 def _ahead(target: Target) -> AbstractContextManager[Translator]:

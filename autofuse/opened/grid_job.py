@@ -15,8 +15,7 @@ from autofuse.backend.compile.open_sizes.open_program import OpenTile
 from autofuse.backend.compile.realise import Progress, silent
 from autofuse.backend.library.threads import usable_threads
 from autofuse.compiler.context import Context
-from autofuse.compiler.formats import check_form, check_signed, with_files, writer
-from autofuse.compiler.job import read_files
+from autofuse.compiler.formats import check_form, check_signed, read_files, with_files, writer
 from autofuse.compiler.open_sizes.plans import OpenForm, RangedPlan, find_open_plans
 from autofuse.compiler.open_sizes.reading import computes_alike
 from autofuse.compiler.open_sizes.row_segments import RowSegments

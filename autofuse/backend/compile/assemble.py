@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.backend.compile.calls import UPPER_BOUND, weight_name
-from autofuse.backend.compile.symbols import Symbols, refuse_misfit
+from autofuse.backend.compile.objects import Symbols
 from autofuse.backend.container.open_spec import AxisSpec
 from autofuse.backend.container.stored_axes import own_tensors, stored_axes
 from autofuse.errors import PlanError
@@ -21,7 +21,7 @@ from autofuse.graph.transform.open_sizes.stored_shapes import OpenImages, OpenRo
 from autofuse.kernels.tir.loops import is_parallel
 from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.packing import as_stored
-from autofuse.kernels.workload.workload import HALF, PLAIN, BoundWorkload, Value
+from autofuse.kernels.workload.workload import HALF, PLAIN, BoundWorkload, Value, Workload
 
 Array = NDArray[np.generic]
 
@@ -208,7 +208,7 @@ class _Program:
             )
             if self._rows is None:
                 given = [self._weight_values[place] for place in places]
-                self._calls.append(partial(refuse_misfit, kernel.function, bound.workload, given))
+                self._calls.append(partial(_refuse_misfit, kernel.function, bound.workload, given))
         for name in self._graph.outputs:
             if name in self._graph.constants and name not in self._held:
                 value = _plain(self._graph, name)
@@ -379,3 +379,14 @@ def _runnable_order(graph: Graph, groups: Sequence[BoundWorkload]) -> list[int]:
 def _plain(graph: Graph, name: str) -> Value:
     tensor = graph.tensors[name]
     return Value("input", tensor.shape, tensor.dtype, HALF if name in graph.halves else PLAIN)
+
+
+def _refuse_misfit(function: Any, workload: Workload, weights: Sequence[Value]) -> None:
+    """PlanError when a TIR function does not take the inputs, these weights and the outputs of a workload: kernels do
+    not look at their arguments when they run."""
+    inputs, outputs = ([workload.values[place] for place in workload.of_kind(kind)] for kind in ("input", "output"))
+    given = [(value.physical_shape, value.stored_dtype) for value in (*inputs, *weights, *outputs)]
+    taken = [(tuple(map(int, buffer.shape)), str(buffer.dtype)) for buffer in function.params]
+    if given != taken:
+        shown = (", ".join(f"{dtype}{list(shape)}" for shape, dtype in some) for some in (given, taken))
+        raise PlanError("{}: its kernel is given {}, but takes {}".format(workload.label, *shown))

@@ -1,4 +1,5 @@
-"""Object code of single kernels as files under what their code is: a kernel that was compiled once is linked again.
+"""The names of the kernels of a library, and their object code as files under what it is: what was compiled once is
+linked again.
 
 `KernelObjects`: of one target and one session, whose processes share its folder. `UserObjects`: of all that a user
 compiles, from one process to the next.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 from contextlib import suppress
@@ -25,10 +27,9 @@ from autofuse.backend.compile.function import (
     renamed,
     write_object,
 )
-from autofuse.backend.compile.symbols import Symbols
 from autofuse.backend.library.library import installed_versions
 from autofuse.device.target import Target
-from autofuse.kernels.tir.digest import code_key
+from autofuse.kernels.tir.digest import Distinct, code_key
 from autofuse.values.locks import own_folder
 from autofuse.values.scratch import part_name, sweep_parts
 
@@ -38,6 +39,27 @@ FREE_BYTES = 64 << 20
 SWEEP_EVERY = 64
 _MARK = 32
 """Bytes of the SHA-256 behind an object."""
+
+
+class Symbols:
+    """The names of TIR functions in a library; structurally equal ones are one.
+
+    `files`: objects of those that are translated already, by name.
+    """
+
+    def __init__(self) -> None:
+        self._known: Distinct[str] = Distinct()
+        self._count = 0
+        self.files: dict[str, Path] = {}
+
+    def of(self, function: Any, label: str) -> str:
+        """The symbol of `function`; `label` says what it computes."""
+        return self._known.of(function, lambda: self._new(function, label))
+
+    def _new(self, function: Any, label: str) -> str:  # noqa: ARG002  # other names are made of the function
+        symbol = f"kernel{self._count}_{re.sub(r'[^0-9A-Za-z]+', '_', label)}"[:SYMBOL_LENGTH].ljust(SYMBOL_LENGTH, "_")
+        self._count += 1
+        return symbol
 
 
 def symbol_of(code: str) -> str:

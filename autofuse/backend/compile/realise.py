@@ -29,11 +29,10 @@ from autofuse.backend.compile.function import (
     read_object,
     tvm_target,
 )
-from autofuse.backend.compile.objects import KeptSymbols, KernelObjects
-from autofuse.backend.compile.symbols import Symbols
+from autofuse.backend.compile.objects import KeptSymbols, KernelObjects, Symbols
+from autofuse.backend.compile.rest import Rest, with_rest
 from autofuse.backend.container.container import write_container
 from autofuse.backend.container.metadata import InputSpec, KernelRow, Metadata, Program, TensorSpec
-from autofuse.backend.container.rest import Rest, with_rest
 from autofuse.backend.library.library import export, installed_versions, require_space
 from autofuse.device.cpu_features import may_be_needed
 from autofuse.device.target import Target

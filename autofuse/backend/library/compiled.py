@@ -77,8 +77,7 @@ class Library:
             for program in metadata.programs
         ]
         self._halves = [
-            [place for place, spec in enumerate(program.outputs) if spec.dtype == BFLOAT16]
-            for program in metadata.programs
+            [place for place, spec in enumerate(one.outputs) if spec.dtype == BFLOAT16] for one in metadata.programs
         ]
         self._dispatch = Dispatch(metadata.main or metadata.programs)
         self._exact = self._dispatch.exact

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from autofuse.backend.compile.open_sizes.open_program import OpenPart, row_program
-from autofuse.backend.container.rest import RowProgram
+from autofuse.backend.compile.rest import RowProgram
 from autofuse.compiler.context import Context
 from autofuse.compiler.open_sizes.plans import find_open_plans
 from autofuse.compiler.open_sizes.reading import OpenModel, read_open

@@ -7,8 +7,8 @@ from hashlib import sha256
 from itertools import count
 from pathlib import Path
 
+from autofuse.backend.compile.rest import Rest, RowProgram
 from autofuse.backend.container.metadata import Parts, PartSpec, ValueSpec
-from autofuse.backend.container.rest import Rest, RowProgram
 from autofuse.compiler.context import Context
 from autofuse.compiler.parts.bodies import BodyModels
 from autofuse.environment.alone import is_slower, ratio_of, told

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from autofuse.backend.compile.assemble import AssembledProgram, BoundKernel
 from autofuse.backend.compile.function import NOTHING_KEPT, Kept
+from autofuse.backend.compile.objects import Symbols
 from autofuse.backend.compile.open_sizes.open_program import OpenTile, require_alike
 from autofuse.backend.compile.realise import (
     Progress,
@@ -18,10 +19,9 @@ from autofuse.backend.compile.realise import (
     silent,
     write_assembled,
 )
-from autofuse.backend.compile.symbols import Symbols
+from autofuse.backend.compile.rest import Rest, with_rest
 from autofuse.backend.container.metadata import KernelRow, Program
 from autofuse.backend.container.open_spec import OpenSpec, SizeSpec
-from autofuse.backend.container.rest import Rest, with_rest
 from autofuse.backend.container.stored_axes import image_axes
 from autofuse.device.target import Target
 from autofuse.graph.own.joined_places import merged_axes

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from autofuse.backend.compile.assemble import AssembledProgram, BoundKernel
 from autofuse.backend.compile.function import NOTHING_KEPT, Kept
+from autofuse.backend.compile.objects import Symbols
 from autofuse.backend.compile.realise import (
     Progress,
     Write,
@@ -22,10 +23,9 @@ from autofuse.backend.compile.realise import (
     silent,
     write_assembled,
 )
-from autofuse.backend.compile.symbols import Symbols
+from autofuse.backend.compile.rest import Rest, RowProgram, with_rest
 from autofuse.backend.container.metadata import KernelRow, Program
 from autofuse.backend.container.open_spec import AxisSpec, OpenSpec, SizeSpec
-from autofuse.backend.container.rest import Rest, RowProgram, with_rest
 from autofuse.device.target import Target
 from autofuse.errors import PlanError
 from autofuse.graph.loading.given.sizes import OpenSize

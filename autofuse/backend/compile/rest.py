@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from autofuse.backend.compile.assemble import AssembledProgram, BoundKernel
 from autofuse.backend.container.metadata import Metadata, Parts, PartSpec, Program, TensorSpec
 from autofuse.graph.model import Graph, Origin
 from autofuse.graph.transform.open_sizes.stored_shapes import OpenRows
-
-if TYPE_CHECKING:
-    from autofuse.backend.compile.assemble import AssembledProgram, BoundKernel
 
 
 @dataclass(frozen=True, eq=False)
