@@ -29,6 +29,7 @@ from autofuse.graph.transform.open_sizes.open_graph import (
     refused_small,
 )
 from autofuse.graph.transform.open_sizes.over_rows.picks import picks_over_open, with_picks_written_out
+from autofuse.graph.transform.open_sizes.over_rows.shares import with_shares_written_out
 from autofuse.graph.transform.open_sizes.repeats import Repeats
 from autofuse.graph.transform.open_sizes.rows import check_rows
 from autofuse.graph.transform.real_levels import with_real_levels
@@ -47,8 +48,8 @@ _SMALL_FACTORS = 2 * 3 * 5 * 7 * 11 * 13
 """Of what most sizes in models are multiples."""
 SINGLE_CASES = 3
 """Inputs on which a graph for a single row, or none, is compared, where its operators are others."""
-MOVED_SIZES = 2, 3
-"""Sizes at which a graph whose open size was put in front is compared with the model."""
+COMPARED_SIZES = 2, 3
+"""Sizes at which a graph that was written anew is compared with the model."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,13 +200,30 @@ def _check_at(opened: OpenLengths, lengths: Sequence[OpenSize], point: Point, lo
 
 
 def _kept_apart(opened: OpenGraph, second: int, largest: int, *, apart: bool = False) -> OpenGraph:
-    """An open graph whose rows are kept apart, with products of bytes over the size in float32; where the size stands
-    behind other axes, one with it in front of all.
+    """An open graph whose rows are kept apart, with products of bytes over the size in float32; else one in which what
+    goes over its rows is written out.
 
-    That is compared with the model in ONNX Runtime at `MOVED_SIZES`. InputError for the model as it is where it cannot
-    be written so. `apart`: see `check_rows`.
+    That is compared with the model in ONNX Runtime at `COMPARED_SIZES`. InputError for the model as it is where it
+    cannot be written so. `apart`: see `check_rows`.
     """
     opened = with_real_levels(opened)
+    try:
+        return _with_rows(opened, second, largest, apart)
+    except InputError as error:
+        refusal = error
+    try:
+        written = with_shares_written_out(opened, second, largest)
+        found = written and _with_rows(written, second, largest, apart)
+    except InputError:
+        raise refusal from None
+    if found is None or not all(computes_alike(found.at(size), opened.at(size)) for size in COMPARED_SIZES):
+        raise refusal
+    return found
+
+
+def _with_rows(opened: OpenGraph, second: int, largest: int, apart: bool) -> OpenGraph:
+    """An open graph whose rows are kept apart; where the size stands behind other axes, one with it in front of all,
+    compared with the first in ONNX Runtime."""
     try:
         check_rows(opened, apart=apart)
         return opened
@@ -219,7 +237,7 @@ def _kept_apart(opened: OpenGraph, second: int, largest: int, *, apart: bool = F
         check_rows(leading, apart=apart)
     except InputError:
         raise refusal from None
-    for size in MOVED_SIZES:
+    for size in COMPARED_SIZES:
         if not computes_alike(leading.at(size), opened.at(size)):
             raise refusal
     return leading

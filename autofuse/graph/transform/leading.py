@@ -19,7 +19,7 @@ from autofuse.graph.mapping import QUANTISATION
 from autofuse.graph.model import AttributeValue, Graph, Operator, Tensor
 from autofuse.graph.own.recurrence import LENGTHS, RECURRENCES, STATES, is_batch_first
 from autofuse.graph.transform.leading_forms import Leading, Place, Rule
-from autofuse.graph.transform.open_sizes.attention import ELEMENTWISE, VIEWS
+from autofuse.graph.transform.open_sizes.attention import ELEMENTWISE, REDUCTIONS, VIEWS
 from autofuse.graph.transform.open_sizes.open_graph import OpenGraph, refused
 
 MOST_PARTS = 16
@@ -203,6 +203,31 @@ def _along(default: int) -> Rule:
     return rule
 
 
+def _reduction(leading: Leading, operator: Operator) -> None:
+    """Over the size alone, or over other axes."""
+    read, made, place = operator.inputs[0], operator.outputs[0], leading.places.get(operator.inputs[0])
+    axes = leading.integers(operator, 1)
+    leading.refuse(operator, place is not None and bool(axes))
+    assert place is not None and axes is not None
+    shape = leading.shape(read)
+    reduced = {axis % len(shape) for axis in axes}
+    if place.axis not in reduced:
+        along = np.array([leading.axis(read, axis) for axis in sorted(reduced)], np.int64)
+        kept = int(len(leading.shape(made)) == len(shape))
+        moved = place.axis if kept else place.axis - sum(axis < place.axis for axis in reduced)
+        inputs = (leading.front(read), leading.constant(f"{made}@front.axes", along))
+        leading.make(operator, inputs, [replace(place, axis=moved)])
+        return
+    single = place.kept == 1 and all(shape[axis] == 1 for axis in reduced - {place.axis})
+    leading.refuse(operator, single)
+    whole, target = f"{made}@all", leading.constant(f"{made}@all.shape", np.array(leading.shape(made), np.int64))
+    leading.tensors[whole] = replace(leading.given.tensors[made], name=whole, shape=(1, *leading.behind(read)))
+    inputs = (leading.front(read), leading.constant(f"{made}@all.axes", np.array([0], np.int64)))
+    whole_of = {**operator.attributes, "keepdims": 1}
+    leading.operators.append(Operator(f"{operator.name}@all", operator.op_type, inputs, (whole,), whole_of))
+    leading.operators.append(Operator(operator.name, "Reshape", (whole, target), (made,)))
+
+
 def _levels(leading: Leading, operator: Operator) -> None:
     """Of levels and their numbers, under a scale and a zero point for all, or for each place along another axis."""
     (read, *factors), place = operator.inputs, leading.places.get(operator.inputs[0])
@@ -275,6 +300,7 @@ _RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("MatMul", "MatMulInteger"), _matmul),
     **dict.fromkeys(QUANTISATION, _levels),
     **dict.fromkeys(RECURRENCES, _recurrence),
+    **dict.fromkeys(REDUCTIONS, _reduction),
     "Slice": _slice,
     "Split": _split,
     "Transpose": _transpose,

@@ -19,6 +19,10 @@ from autofuse.graph.transform.open_sizes.open_graph import OpenAxis, OpenGraph, 
 VIEWS = names("Flatten Identity Reshape Squeeze Unsqueeze")
 ELEMENTWISE = POINTWISE - names("BiasGelu BitCast CastLike FastGelu Identity SwiGLU") | names("PRelu")
 """Operators that compute each element of what stands at the same place."""
+REDUCTIONS = names(
+    """ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum
+    ReduceSumSquare"""
+)
 _PLACING = names("Concat GatherElements Slice Transpose")
 """Operators that put scores elsewhere, which the kernel changes where they are."""
 LONG = 1 << 30

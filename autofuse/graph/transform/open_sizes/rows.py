@@ -16,7 +16,7 @@ from autofuse.graph.own.bfloat16 import is_of_bfloat16, is_round, plain
 from autofuse.graph.own.names import BYTE_LOOKUP, DOMAIN
 from autofuse.graph.own.recurrence import LENGTHS, RECURRENCES, STATES, is_batch_first
 from autofuse.graph.own.weight_only import OP_TYPE
-from autofuse.graph.transform.open_sizes.attention import ELEMENTWISE, LONG, VIEWS, appends, attentions
+from autofuse.graph.transform.open_sizes.attention import ELEMENTWISE, LONG, REDUCTIONS, VIEWS, appends, attentions
 from autofuse.graph.transform.open_sizes.group_kinds import Picked
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis, OpenGraph, constant_integers, refused, refused_grid
 from autofuse.graph.transform.open_sizes.over_rows.recurrences import recurs
@@ -29,11 +29,6 @@ _WINDOWS = names(
     GroupNormalization InstanceNormalization LRN LpPool MaxPool SpaceToDepth"""
 )
 """Operators on maps [N, C, ...], each of which is computed by itself."""
-_REDUCTIONS = names(
-    """ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum
-    ReduceSumSquare"""
-)
-
 _WHOLE = names("ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare")
 """Reductions that have a kernel over all rows."""
 
@@ -363,7 +358,7 @@ _RULES: dict[str, Callable[[_Case], bool]] = {
     **dict.fromkeys(QUANTISATION, _levels),
     **dict.fromkeys(_WINDOWS, _window),
     **dict.fromkeys(VIEWS, lambda case: case.only_first() and case.made is not None),
-    **dict.fromkeys(_REDUCTIONS, _reduction),
+    **dict.fromkeys(REDUCTIONS, _reduction),
     **dict.fromkeys(RECURRENCES, _recurrence),
     **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax", OP_TYPE), _normalised(-1)),
     **dict.fromkeys(("ArgMax", "ArgMin"), _normalised(0)),

@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from math import prod
 
 import numpy as np
-from numpy.typing import NDArray
 from onnx import TensorProto
 
-from autofuse.graph.model import AttributeValue, Graph, Operator, Tensor
+from autofuse.graph.model import Graph, Operator
 from autofuse.graph.transform.open_sizes.attention import VIEWS
 from autofuse.graph.transform.open_sizes.open_graph import with_used
+from autofuse.graph.transform.open_sizes.over_rows.writer import Writer
 
-Array = NDArray[np.generic]
 _EXTREMES = frozenset(("ArgMax", "ArgMin"))
 _SUMMED = frozenset(("float32", "int32", "int64"))
 """What a reduction over rows adds up."""
@@ -56,7 +55,7 @@ def with_picks_written_out(graph: Graph, opened: Collection[str] = ()) -> Graph:
     """The same graph without GatherND, and Gather of merged rows, that pick one place along an axis for each place of
     those before it, and without ArgMax and ArgMin of integers. `opened`: names of operators along an axis that is open,
     others too, of which none is left that is known."""
-    writer = _Writer(graph)
+    writer = _Picks(graph)
     for operator in graph.operators:
         pick = _pick(graph, operator)
         if pick is not None and (operator.name in opened or not pick.left):
@@ -171,13 +170,8 @@ _RULES: Mapping[str, Callable[[Graph, Operator], _Pick | None]] = {
 }
 
 
-class _Writer:
-    """Writes the graph, operator by operator."""
-
-    def __init__(self, graph: Graph) -> None:
-        self.tensors, self.constants = dict(graph.tensors), dict(graph.constants)
-        self.operators: list[Operator] = []
-        self.root = ""
+class _Picks(Writer):
+    """Writes picks, and where the largest stands, in other operators."""
 
     def pick(self, operator: Operator, pick: _Pick, opened: bool) -> None:
         """The sum over all places along an axis of what is picked, and 0 elsewhere."""
@@ -186,14 +180,14 @@ class _Writer:
         lead = shape[:axis] if prod(self.tensors[pick.numbers].shape) > 1 else (1,) * axis
         numbers = self._integers_of(pick.numbers, (*lead, *ones))
         places, form = self._places(shape, axis), (*lead, *ones)
-        zero = self._number("zero", 0)
+        zero = self.number("zero", 0)
         behind = self.op("Less", "is_behind", (numbers, zero), (form, "bool"))
         if opened:  # how many there are, of what each sequence has: a constant of all places may be longer
             seen = self.op("Where", "seen", (behind, places, zero), ((*lead, shape[axis], *ones[1:]), "int64"))
-            last = self.op("ReduceMax", "last", (seen, self._integers("axis", (axis,))), (form, "int64"), keepdims=1)
-            count = self.op("Add", "count", (last, self._number("one", 1)), (form, "int64"))
+            last = self.op("ReduceMax", "last", (seen, self.integers("axis", (axis,))), (form, "int64"), keepdims=1)
+            count = self.op("Add", "count", (last, self.number("one", 1)), (form, "int64"))
         else:
-            count = self._number("count", shape[axis])
+            count = self.number("count", shape[axis])
         beyond = self.op("Add", "from_the_end", (numbers, count), (form, "int64"))
         numbers = self.op("Where", "numbers", (behind, beyond, numbers), (form, "int64"))
         chosen = self.op("Equal", "chosen", (places, numbers), ((*lead, shape[axis], *ones[1:]), "bool"))
@@ -202,13 +196,13 @@ class _Writer:
         kept = self.op("Where", "kept", (chosen, pick.data, nothing), (shape, dtype))
         made = operator.outputs[0]
         keep = int(len(self.tensors[made].shape) == len(shape))
-        along = self._integers("along", (axis,))
+        along = self.integers("along", (axis,))
         summed = (*shape[:axis], *(1,) * keep, *shape[axis + 1 :])
         if summed == self.tensors[made].shape:
             self.add(operator.name, "ReduceSum", (kept, along), made, keepdims=keep)
             return
         total = self.op("ReduceSum", "total", (kept, along), (summed, dtype), keepdims=keep)
-        self.add(operator.name, "Reshape", (total, self._integers("shape", self.tensors[made].shape)), made)
+        self.add(operator.name, "Reshape", (total, self.integers("shape", self.tensors[made].shape)), made)
 
     def extreme(self, operator: Operator) -> None:
         """The first place, or the last one, at which the largest, or the least, stands."""
@@ -217,11 +211,11 @@ class _Writer:
         axis = _along(operator, len(shape))
         last, dtype = bool(operator.attributes.get("select_last_index", 0)), self.tensors[data].dtype
         one = (*shape[:axis], 1, *shape[axis + 1 :])
-        along = self._integers("axis", (axis,))
+        along = self.integers("axis", (axis,))
         kind = "ReduceMax" if operator.op_type == "ArgMax" else "ReduceMin"
         best = self.op(kind, "best", (data, along), (one, dtype), keepdims=1)
         there = self.op("Equal", "is_best", (data, best), (shape, "bool"))
-        other = self._number("elsewhere", -1 if last else _BEYOND)
+        other = self.number("elsewhere", -1 if last else _BEYOND)
         places = self.op("Where", "places", (there, self._places(shape, axis), other), (shape, "int64"))
         self.add(operator.name, "ReduceMax" if last else "ReduceMin", (places, along), made, keepdims=keep)
 
@@ -235,31 +229,4 @@ class _Writer:
         if self.tensors[name].dtype != "int64":
             attributes = {"to": int(TensorProto.INT64)}
             name = self.op("Cast", "numbers.int64", (name,), (self.tensors[name].shape, "int64"), **attributes)
-        return self.op("Reshape", "numbers.view", (name, self._integers("numbers.shape", shape)), (shape, "int64"))
-
-    def op(
-        self, kind: str, label: str, inputs: Sequence[str], made: tuple[tuple[int, ...], str],
-        **attributes: AttributeValue,
-    ) -> str:  # fmt: skip
-        """An operator of ours, whose result has such a shape and element type."""
-        name = f"{self.root}@{label}"
-        self.tensors[name] = Tensor(name, *made)
-        self.operators.append(Operator(name, kind, tuple(inputs), (name,), attributes))
-        return name
-
-    def add(self, name: str, kind: str, inputs: Sequence[str], made: str, **attributes: AttributeValue) -> None:
-        """An operator of ours that makes a tensor of the model."""
-        self.operators.append(Operator(name, kind, tuple(inputs), (made,), attributes))
-
-    def _integers(self, label: str, values: Sequence[int]) -> str:
-        return self.constant(f"{label}.values", np.asarray(values, np.int64))
-
-    def _number(self, label: str, value: int) -> str:
-        return self.constant(label, np.asarray(value, np.int64))
-
-    def constant(self, label: str, array: Array) -> str:
-        """A constant of ours."""
-        name = f"{self.root}@{label}"
-        self.constants[name] = array
-        self.tensors[name] = Tensor(name, array.shape, str(array.dtype))
-        return name
+        return self.op("Reshape", "numbers.view", (name, self.integers("numbers.shape", shape)), (shape, "int64"))
