@@ -85,6 +85,17 @@ def test_one_row_for_all_places_broadcasts_whatever_their_number(graph_of, size)
     assert row.size == 400 and (row == 5).all()
 
 
+def test_an_expand_of_what_has_no_shape_yet_waits_for_it(graph_of):
+    """A Reshape to a target that is folded later, as the deviation over time that ECAPA-TDNN puts beside each step."""
+    graph = graph_of(
+        """f (float[2,4,6] x) => (float[2,4,6] y) {
+        last = Constant<value_ints=[-1]>() one = Constant<value_ints=[1]>() m = ReduceMean<keepdims=0>(x, last)
+        s = Shape(m) flat = Reshape(s, last) target = Concat<axis=0>(flat, one) c = Reshape(m, target)
+        wide = Shape(x) e = Expand(c, wide) y = Sqrt(e) }"""
+    )
+    assert kinds(graph) == ["ReduceMean", "Reshape", "Sqrt", "Expand"]
+
+
 def test_a_shape_computed_by_a_chain_vanishes(graph_of):
     graph = graph_of(
         """f (float[2,3,4] x) => (float[2,12] y) {

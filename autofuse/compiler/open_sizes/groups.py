@@ -20,6 +20,7 @@ from autofuse.graph.transform.open_sizes.group_kinds import GroupKind
 from autofuse.graph.transform.open_sizes.lengths import OpenLengths, joint_attentions
 from autofuse.graph.transform.open_sizes.open_graph import OpenGraph
 from autofuse.graph.transform.open_sizes.over_rows.recurrences import recurs
+from autofuse.graph.transform.open_sizes.over_rows.sequences import is_of_sequences
 from autofuse.graph.transform.open_sizes.over_rows.shifts import shifts
 from autofuse.graph.transform.open_sizes.over_rows.turns import turns
 from autofuse.graph.transform.open_sizes.rows import picked_rows, reduces_rows, sums_rows
@@ -137,6 +138,8 @@ def _apart_in(opened: OpenGraph, attending: Collection[str]) -> list[Grouped]:
             found.append(Grouped((operator.name,), appends=True))
         elif turns(opened, operator):
             found.append(Grouped((operator.name,), turns=True))
+        elif is_of_sequences(operator):
+            found.append(Grouped((operator.name,), sequences=True))
     return found
 
 

@@ -26,6 +26,7 @@ from autofuse.graph.transform.open_sizes.open_graph import (
     check_size,
     is_alike,
     open_graph,
+    refused_grid,
     refused_small,
 )
 from autofuse.graph.transform.open_sizes.over_rows.picks import picks_over_open, with_picks_written_out
@@ -358,7 +359,11 @@ def _sequences(
         _kept_apart(opened, second, max(outer.high, second), apart=True)
         _check_small(OpenLengths((opened,)), [outer], (1,), loaded)
         named = (*opened.graph.inputs, *opened.graph.outputs)
-        found.append({name: opened.axes[name].axis for name in named if name in opened.axes})
+        places = {name: place for name in named if (place := opened.place(name)) is not None}
+        merged = next((name for name, place in places.items() if name in opened.grids and place.factor > 1), "")
+        if merged:
+            raise refused_grid(opened, merged)
+        found.append({name: place.axis for name, place in places.items()})
     if any(axes != found[0] for axes in found):
         raise InputError(
             f"where {outer.name} stands in its inputs and outputs depends on {' or '.join(size.name for size in inner)}"

@@ -31,6 +31,7 @@ from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.graph.transform.open_sizes.caches import Caches, paired
 from autofuse.graph.transform.open_sizes.lengths import OpenLengths, check_lengths, with_own_operators
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis, open_graph, refused
+from autofuse.graph.transform.open_sizes.over_rows.sequences import with_sequences_in_front
 from autofuse.graph.transform.open_sizes.repeats import Repeats, own_tensors
 from autofuse.graph.transform.open_sizes.rows import is_over_rows
 from autofuse.kernels.emission import Emission
@@ -107,6 +108,9 @@ def open_plan(context: Context, read: OpenModel, chosen: FoundPlan) -> OpenPlan:
     _check_kernels(opened, read.sizes, repeats)
     planned = [group.operators for group in checked.plan.groups]
     planned = behind_products(lowered.graph, planned, context.environment.target.l2_bytes)
+    if repeats is not None:
+        opened, repeats, turning = with_sequences_in_front(opened, repeats)
+        planned = [*planned, *((name,) for name in turning)]
     bounds = _bounds(opened, read.sizes, lowered, planned, repeats)
     return OpenPlan(opened, checked, tuple(bounds), repeats)
 
@@ -245,7 +249,7 @@ def _scheduled(
     made = tuple(_tile(rows, tile, found) for rows, tile in tiles)
     return OpenGroup(
         bound, made, attention=group.attention, picked=group.picked, reduces=group.reduces, sums=group.sums,
-        recurs=group.recurs, appends=group.appends, turns=group.turns, shift=group.shift,
+        recurs=group.recurs, appends=group.appends, turns=group.turns, sequences=group.sequences, shift=group.shift,
     )  # fmt: skip
 
 

@@ -43,7 +43,7 @@ from autofuse.kernels.open_sizes.open_recurrence import recurrence_kernel
 from autofuse.kernels.open_sizes.open_reduction import reduction_kernel
 from autofuse.kernels.open_sizes.open_rows import RowCover, Tile, open_kernel, row_cover
 from autofuse.kernels.open_sizes.open_sum import sum_kernel
-from autofuse.kernels.open_sizes.open_turn import turn_kernel
+from autofuse.kernels.open_sizes.open_turn import sequences_kernel, turn_kernel
 from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import BoundWorkload
 
@@ -68,10 +68,10 @@ class OpenGroup(GroupKind):
 
     `tiles`: the most rows first, the last with one; a single one of 0 rows where no tensor of the group has the open
     size; none for a group that is a view. An `attention`, a reduction over all rows (`reduces`), a recurrence over them
-    (`recurs`), an operator that `appends` rows to a cache, one that `turns` an input or an output, and a `shift` of
-    rows have one of all rows, an operator with `picked` rows one of so many. `cover`: which of several tiles its kernel
-    takes, as `group_cover` says, and `kernel`: as `group_kernel` emits it, once all tiles have a schedule; None for a
-    view.
+    (`recurs`), an operator that `appends` rows to a cache, one that `turns` an input or an output, one of `sequences`,
+    and a `shift` of rows have one of all rows, an operator with `picked` rows one of so many. `cover`: which of several
+    tiles its kernel takes, as `group_cover` says, and `kernel`: as `group_kernel` emits it, once all tiles have a
+    schedule; None for a view.
     """
 
     bound: BoundWorkload
@@ -210,6 +210,8 @@ def group_kernel(
         return append_kernel(group.tiles[0].bound.workload, rows, emission.target, threads, in_place, repeated)
     if group.turns:
         return turn_kernel(group.tiles[0].bound.workload, rows, emission.target)
+    if group.sequences:
+        return sequences_kernel(group.tiles[0].bound.workload, rows, emission.target, repeated)
     if group.shift is not None:
         return shift_kernel(group.tiles[0].bound.workload, group.shift, rows, emission.target, repeated)
     if group.attention is not None:

@@ -177,7 +177,7 @@ def _sink_expands(draft: Draft) -> bool:
 
     The first where y alone gives the result its shape; the second where the Expand has no other reader.
     """
-    expands = {op.outputs[0]: op for op in draft.operators if op.op_type == "Expand"}
+    expands = {op.outputs[0]: op for op in draft.operators if op.op_type == "Expand" and _known(draft, op)}
     readers = draft.readers()
     result: list[Operator] = []
     sunk: set[str] = set()

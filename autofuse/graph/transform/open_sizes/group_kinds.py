@@ -20,7 +20,8 @@ class Picked:
 class GroupKind:
     """What a group of operators is where it is not of rows: an `attention`, an operator with `picked` rows, one that
     `reduces` over all of them, one that `sums` those before each, a recurrence over them (`recurs`), one that `appends`
-    some to a cache, one that `turns` an input or an output, or two that `shift` rows."""
+    some to a cache, one that `turns` an input or an output, one that puts their `sequences` in front or behind, or two
+    that `shift` rows."""
 
     attention: Attention | None = None
     picked: Picked | None = None
@@ -29,12 +30,13 @@ class GroupKind:
     recurs: bool = False
     appends: bool = False
     turns: bool = False
+    sequences: bool = False
     shift: Shift | None = None
 
     @property
     def in_tiles(self) -> bool:
         """Whether its kernel is one of tiles of rows, or of fixed sizes; else it is one of all rows at once."""
-        whole = self.reduces or self.sums or self.recurs or self.appends or self.turns
+        whole = self.reduces or self.sums or self.recurs or self.appends or self.turns or self.sequences
         return self.attention is None and self.shift is None and not whole
 
     @property

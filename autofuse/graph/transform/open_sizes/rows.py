@@ -85,7 +85,7 @@ def check_rows(opened: OpenGraph, *, apart: bool = False) -> None:
     """
     operators = opened.graph.operators
     attending = set() if apart else {name for found in attentions(opened) for name in found.operators}
-    known = set() if apart else {one.name for one in operators if appends(opened, one) or turns(opened, one)}
+    known = {one.name for one in operators if turns(opened, one) or (appends(opened, one) and not apart)}
     known |= set() if apart else {name for shift in shifts(opened) for name in shift.operators}
     _check_tails(opened, attending)
     for operator in operators:

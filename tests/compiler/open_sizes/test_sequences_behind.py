@@ -1,0 +1,52 @@
+"""Inputs and outputs that have their sequences behind other axes, beside an open length: the states of a recurrence,
+steps in front of sequences. Right at each pair of sizes, in each format."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import autofuse
+from tests.backend.freestanding.native import OpenNative, OpenSession
+from tests.compiler.open_sizes.models import TOLERANCE, built_over, check_over, inputs_of, weight, write
+from tests.compiler.open_sizes.recurrences import carried
+
+SIZES = {"batch": (1, 5), "steps": (1, 24)}
+POINTS = [{"batch": batch, "steps": steps} for batch, steps in ((1, 1), (5, 24), (3, 7), (1, 24), (5, 1), (2, 16))]
+ROWS = "p = MatMul (x, w) h = Tanh (p) z = Mul (s, s) t = Transpose <perm = [1, 2, 0]> (z) y = Add (h, more)"
+"""Steps in front of sequences in `x` and `y`, sequences between other axes in `s`, behind others in `t`."""
+
+
+def test_states_of_each_sequence_beside_an_open_length(tmp_path: Path) -> None:
+    """Both directions of an LSTM, as torch has them: [directions, batch, width]."""
+    model = carried(tmp_path / "carried.onnx", steps="steps")
+    check_over(model, built_over(model, SIZES), POINTS)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    given, made = "float[steps, batch, 12] x, float[3, batch, 5] s", "float[steps, batch, 20] y, float[batch, 5, 3] t"
+    text = f"behind ({given}) => ({made}) {{ {ROWS} }}"
+    return write(tmp_path_factory.mktemp("behind") / "behind.onnx", text, {"w": weight(12, 20), "more": weight(20)})
+
+
+def test_steps_in_front_of_sequences(model: Path) -> None:
+    check_over(model, built_over(model, SIZES), POINTS)
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_a_free_standing_library_has_them_there_too(model: Path) -> None:
+    path, theirs = model.with_name("libbehind.so"), onnxruntime.InferenceSession(model)
+    autofuse.compile(model, path, database=str(model.with_suffix(".c.db")), threads=1, sizes=SIZES, format="c")
+    with OpenSession(OpenNative(path)) as session:
+        for point in POINTS:
+            assert [session.set_size(name, size) for name, size in point.items()] == [0, 0]
+            feeds = inputs_of(model, point)
+            code, made = session.call(list(feeds.values()), 0)
+            assert code == 0
+            for found, wanted in zip(made, theirs.run(None, feeds), strict=True):
+                np.testing.assert_allclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE, err_msg=str(point))
