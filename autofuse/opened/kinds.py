@@ -24,6 +24,7 @@ from autofuse.graph.transform.open_sizes.images.reading import read_either
 from autofuse.graph.transform.open_sizes.images.scales.apart import with_scales_apart
 from autofuse.graph.transform.open_sizes.images.turning import with_scores_first
 from autofuse.graph.transform.open_sizes.open_graph import OpenGraph
+from autofuse.graph.transform.open_sizes.over_rows.counted import Counted, places_counted, with_counts_written_out
 from autofuse.kernels.lowering.coverage import require_kernels
 from autofuse.values.arguments import Given
 
@@ -70,8 +71,12 @@ def read_images(model: Path, given: Given, sizes: Sequence[OpenSize], told: Prog
     turned = _with_images_first(opened_sizes, given_at)
 
     @cache
+    def counted() -> Counted:
+        return places_counted([turned(point) for point in (base, *twins)])
+
+    @cache
     def loaded(point: Point) -> Graph:
-        return with_scores_first(turned(point))
+        return with_scores_first(with_counts_written_out(turned(point), counted()))
 
     @cache
     def mixing() -> frozenset[str]:

@@ -29,6 +29,11 @@ from autofuse.graph.transform.open_sizes.open_graph import (
     refused_grid,
     refused_small,
 )
+from autofuse.graph.transform.open_sizes.over_rows.counted import (
+    Counted,
+    numbers_counted,
+    with_counts_written_out,
+)
 from autofuse.graph.transform.open_sizes.over_rows.picks import picks_over_open, with_picks_written_out
 from autofuse.graph.transform.open_sizes.over_rows.shares import with_shares_written_out
 from autofuse.graph.transform.open_sizes.repeats import Repeats
@@ -109,8 +114,13 @@ def _read_lengths(model: Path, given: Given, sizes: Sequence[OpenSize], told: Pr
         return picks_over_open([given_at(point) for point in (at.first, *at.twins)])
 
     @cache
+    def numbers() -> Counted:
+        at = samples(lengths)
+        return numbers_counted([given_at(point) for point in (at.first, *at.twins)] if len(lengths) == 1 else [])
+
+    @cache
     def loaded(point: Point) -> Graph:
-        return with_picks_written_out(given_at(point), picks())
+        return with_picks_written_out(with_counts_written_out(given_at(point), numbers()), picks())
 
     try:
         told(READING, 0, 2)
