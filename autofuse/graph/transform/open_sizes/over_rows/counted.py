@@ -192,6 +192,8 @@ def _write_end(writer: Writer, operator: Operator) -> None:
     following = writer.op("Conv", "following", (ones, beside), (single, "float32"), pads=(1, 1), kernel_shape=(3,))
     half = writer.constant("half", np.asarray(0.5, np.float32))
     chosen = writer.op("Less", "chosen", (following, half), (single, "bool"))
-    kept = writer.op("Where", "kept", (chosen, data, writer.constant("nothing", np.float32(0))), (shape, "float32"))
+    kept = writer.op(
+        "Where", "kept", (chosen, data, writer.constant("nothing", np.zeros((), np.float32))), (shape, "float32")
+    )
     keep = int(len(writer.tensors[made].shape) == len(shape))
     writer.add(operator.name, "ReduceSum", (kept, writer.integers("places", (2,))), made, keepdims=keep)
