@@ -125,3 +125,15 @@ def test_places_that_something_else_reads_stay_merged(tmp_path: Path) -> None:
     graph = load(written(tmp_path, f"{body}\nback = Reshape (t, sizes)\ny = Add (back, q)", "1, 32, 6, 10"))
     apart = with_places_apart(graph)
     assert {(1, 8, 240)} <= {tensor.shape for tensor in apart.tensors.values()}
+
+
+@pytest.mark.parametrize("made", ["Conv <kernel_shape = [1, 1]> (x, w)", "Softmax <axis = 1> (x)"])
+def test_what_sums_channels_stands_in_a_kernel_before_that_of_a_reduction(tmp_path: Path, made: str) -> None:
+    """The plan has both in one."""
+    text = "1, 32, height, width"
+    body = (
+        f"s (float[{text}] x) => (float[1, 32, 1, 1] y) {{\n a = {made}\n r = Tanh (a)\n y = GlobalAveragePool (r)\n}}"
+    )
+    model = write(tmp_path / "sums.onnx", body, {"w": SHIFTED})
+    library = built_images(model, {"height": (2, 9), "width": (2, 9)}, plan="always")
+    check_images(model, library, [{"height": high, "width": wide} for high, wide in ((2, 2), (9, 9), (5, 7))])

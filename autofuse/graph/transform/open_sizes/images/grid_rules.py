@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from autofuse.errors import InputError, PlanError
-from autofuse.graph.mapping import names
+from autofuse.graph.mapping import QUANTISATION, names
 from autofuse.graph.model import Operator
 from autofuse.graph.own.byte_lookup import is_byte_lookup
 from autofuse.graph.own.joined_places import joins_places
@@ -34,6 +34,9 @@ from autofuse.graph.transform.open_sizes.rows import keeps_rows
 
 _OVER_ALL = OVER_ALL | names("GlobalAveragePool GlobalMaxPool")
 """Reductions that have a kernel over all places."""
+_BEFORE_REDUCTIONS = (ELEMENTWISE - names("Shrink")) | QUANTISATION | VIEWS | names("BatchNormalization Expand")
+"""Operators of which a reduction over all places computes each element where it reads it: a 1x1 convolution, a softmax
+of channels, whose elements each take sums, have kernels of their own."""
 _ALONG = names("ArgMax ArgMin")
 """Reductions along one axis, which their result may lack."""
 
@@ -333,6 +336,8 @@ def _is_reduction(known: GridOperators, operators: Sequence[Operator]) -> bool:
     opened, data = known.opened, reduction.inputs[0]
     if not known.reduces(reduction) or not all(known.is_still(operator) for operator in before):
         return False
+    if reduction.op_type != "MatMul" and not all(_is_read_along(operator) for operator in before):
+        return False
     read_here = {name for operator in operators for name in operator.inputs}
     made = {name for operator in before for name in operator.outputs}
     own = {operator.name for operator in operators}
@@ -355,6 +360,11 @@ def _is_reduction(known: GridOperators, operators: Sequence[Operator]) -> bool:
         if opened.has(name)
     )
     return all(alike)
+
+
+def _is_read_along(operator: Operator) -> bool:
+    """Whether a reduction over all places may compute the elements of an operator where it reads them."""
+    return operator.op_type in _BEFORE_REDUCTIONS or is_byte_lookup(operator)
 
 
 def _one_grid(known: GridOperators, operators: Sequence[Operator], head: Operator | None) -> bool:
