@@ -109,7 +109,8 @@ def open_plan(context: Context, read: OpenModel, chosen: FoundPlan) -> OpenPlan:
     planned = [group.operators for group in checked.plan.groups]
     planned = behind_products(lowered.graph, planned, context.environment.target.l2_bytes)
     if repeats is not None:
-        opened, repeats, turning = with_sequences_in_front(opened, repeats)
+        turned, repeats, turning = with_sequences_in_front(opened.views, repeats)
+        opened = OpenLengths(turned)
         planned = [*planned, *((name,) for name in turning)]
     bounds = _bounds(opened, read.sizes, lowered, planned, repeats)
     return OpenPlan(opened, checked, tuple(bounds), repeats)

@@ -6,18 +6,18 @@ In the graph of one sequence it moves nothing: its kernel, which knows how many 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import TypeVar
 
 from autofuse.graph.model import Graph, Operator
 from autofuse.graph.own.names import DOMAIN
-from autofuse.graph.transform.open_sizes.lengths import OpenLengths
 from autofuse.graph.transform.open_sizes.open_graph import OpenGraph
 from autofuse.graph.transform.open_sizes.repeats import Repeats
 
 T = TypeVar("T")
+Views = tuple[OpenGraph, ...]
 IN_FRONT, BEHIND = "SequencesInFront", "SequencesBehind"
 """The operators of an input, and of an output; `axis`: along which they stand in it."""
 
@@ -27,12 +27,13 @@ def is_of_sequences(operator: Operator) -> bool:
     return operator.domain == DOMAIN and operator.op_type in (IN_FRONT, BEHIND)
 
 
-def with_sequences_in_front(opened: OpenLengths, repeats: Repeats) -> tuple[OpenLengths, Repeats, tuple[str, ...]]:
-    """The graph with such operators where inputs and outputs need them, the sequences of that, and their names."""
-    graph = opened.graph
-    behind = {name: axis for name, axis in repeats.axes.items() if _is_behind(opened, name, axis)}
+def with_sequences_in_front(views: Views, repeats: Repeats) -> tuple[Views, Repeats, tuple[str, ...]]:
+    """The views of one graph with such operators where inputs and outputs need them, the sequences of that, and the
+    names of the operators."""
+    graph = views[0].graph
+    behind = {name: axis for name, axis in repeats.axes.items() if _is_behind(views, name, axis)}
     if not behind:
-        return opened, repeats, ()
+        return views, repeats, ()
     names = {name: f"{name}@sequences" for name in behind}
     given = [
         Operator(f"{own}.front", IN_FRONT, (name,), (own,), {"axis": behind[name]}, DOMAIN)
@@ -47,15 +48,15 @@ def with_sequences_in_front(opened: OpenLengths, repeats: Repeats) -> tuple[Open
     renamed = [_renamed(operator, names) for operator in graph.operators]
     tensors = {**graph.tensors, **{own: replace(graph.tensors[name], name=own) for name, own in names.items()}}
     found = replace(graph, operators=(*given, *renamed, *returned), tensors=tensors)
-    views = tuple(_view(view, found, names) for view in opened.views)
     own = frozenset((*repeats.own, *names.values()))
-    return OpenLengths(views), replace(repeats, own=own), tuple(one.name for one in (*given, *returned))
+    turning = tuple(one.name for one in (*given, *returned))
+    return tuple(_view(view, found, names) for view in views), replace(repeats, own=own), turning
 
 
-def _is_behind(opened: OpenLengths, name: str, axis: int) -> bool:
+def _is_behind(views: Sequence[OpenGraph], name: str, axis: int) -> bool:
     """Whether other axes than of one place stand before that of the sequences, at some size."""
-    before = opened.graph.tensors[name].shape[:axis]
-    return prod(before) != 1 or any(place < axis for place in opened.open_axes(name))
+    before = views[0].graph.tensors[name].shape[:axis]
+    return prod(before) != 1 or any(place < axis for view in views for place in view.open_axes(name))
 
 
 def _renamed(operator: Operator, names: Mapping[str, str]) -> Operator:
