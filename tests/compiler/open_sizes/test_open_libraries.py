@@ -204,14 +204,14 @@ def test_a_further_size_may_be_fixed(tmp_path: Path) -> None:
     ("body", "sizes", "reason"),
     [
         (
-            "y = Softmax <axis = 0> (x)",
+            "y = Hardmax <axis = 0> (x)",
             {"n": (1, 4), "m": (1, 6)},
-            "n and m cannot stay open together; fix one, such as m=6.* n as .* Softmax .*; m as .* leading axis",
+            "n and m cannot stay open together; fix one, such as m=6.* n as .* Hardmax .*; m as .* leading axis",
         ),
         (
-            "y = LogSoftmax <axis = 1> (x)",
+            "y = Hardmax <axis = 1> (x)",
             {"n": 3, "m": (1, 6)},
-            "m cannot stay open at LogSoftmax .* it is not the leading axis of 'x'",
+            "m cannot stay open at Hardmax .* it is not the leading axis of 'x'",
         ),
         ("y = Relu (x)", {"n": (1, 4)}, "the shape of these inputs is not fixed"),
         ("y = Hardmax (x)", {"n": (1, 4), "m": 6}, "n cannot stay open at Hardmax .* only kernels of fixed sizes"),
