@@ -49,7 +49,7 @@ class Ending:
         """Seconds of compiling and checking whole models, as far as is known from the segments that were searched."""
         operators = sum(len(piece.nodes) for piece in self.pieces)
         known_s = sum(result.compile_s for _, result in searched)
-        known = sum(len(piece.nodes) for piece, _ in searched)
+        known = sum(len(piece.nodes) for piece, result in searched if result.compile_s)
         guess_s = KERNEL_S * self.crowding / KERNEL_OPERATORS * max(0, operators - known)
         kernels_s = known_s * operators / known if known else guess_s
         return UNSURE * kernels_s + (LINK_S + CHECKS * CHECK_S) * self.crowding

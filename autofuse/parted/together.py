@@ -34,7 +34,7 @@ def shares(pieces: Sequence[Piece]) -> list[float]:
 
 def require_segments(model: Path, choice: Choice) -> None:
     """InputError, with reasons, where ONNX Runtime runs all of the model."""
-    if choice.all_segments:
+    if choice.all_segments or choice.rows:
         return
     rows = rest_reports(choice)
     named = "; ".join(f"{row.count} {row.op_type} ({row.reason})" for row in rows[:MOST_REASONS])
@@ -87,6 +87,9 @@ def result_of_all(
         not_asked=(),
         more_time=None,
         decision=None,
+        tiles=(),
+        raced=(),
+        ranges=(),
         left_out=(*((unsearched,) if unsearched else ()), *(text for one in results for text in one.left_out)),
         compile_s=sum(one.compile_s for one in results),
     )

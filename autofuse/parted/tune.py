@@ -1,21 +1,29 @@
-"""`tune` of a model in parts: each segment gets its share of the budget, then whole models are raced."""
+"""`tune` of a model in parts: each segment, those of rows too, gets its share of the budget; then whole models race."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from autofuse.compiler import Context, Policy
+from autofuse.compiler.open_sizes.row_segments import RowSegments
 from autofuse.environment.place import Place
 from autofuse.errors import UncoveredError
+from autofuse.fusion.plan import ScheduleLimits
+from autofuse.graph.loading.given.sizes import OpenSize
+from autofuse.kernels.emission import Emission
+from autofuse.opened.tune import tune_open
 from autofuse.parted.in_time import Ending, Searched
 from autofuse.parted.race import raced_whole
 from autofuse.parted.together import require_segments, result_of_all
-from autofuse.search.budget.budget import crowding, total_worked
+from autofuse.search.budget.budget import crowding, now, total_worked
 from autofuse.search.progress import SearchRequest, TuneResult
 from autofuse.search.tune import tune
-from autofuse.segments.choice import Choice
+from autofuse.segments.choice import Choice, Piece
 from autofuse.segments.read import parts_of
+from autofuse.segments.rows import ROWS
 from autofuse.values.arguments import file_title
 from autofuse.values.scratch import scratch_folder
 
@@ -29,27 +37,36 @@ def tune_parts(model: Path, place: Place, error: UncoveredError, request: Search
     """
     began, worked_s = time.monotonic(), total_worked()
     choice, budget_s = parts_of(model, request.given, error), request.budget_s
+    found, files = _with_rows(choice, place, request)
     crowded = crowding(time.monotonic() - began, total_worked() - worked_s)
-    require_segments(model, choice)
-    ending = Ending(choice.all_segments, budget_s, since, crowded)
+    require_segments(model, found)
+    ending = Ending((*found.all_segments, *found.rows), budget_s, since, crowded)
     with scratch_folder() as folder:
-        searched, left_out = _segments(choice, place, request, folder, f"{file_title(model)}-segment", ending)
+        searched, left_out = _segments(files, place, request, folder, f"{file_title(model)}-segment", ending)
         in_time = ending.race(searched)
         times = (
             raced_whole(model, place, choice, request.given, request.exact, ending.race_s, folder, in_time.left)
             if in_time is not None
             else {}
         )
-    results = [result for _, result in searched]
+    results = [result for _, result in sorted(searched, key=lambda one: bool(one[0].most_rows))]
     return result_of_all(file_title(model), results, times, time.monotonic() - since, left_out)
 
 
+def _with_rows(choice: Choice, place: Place, request: SearchRequest) -> tuple[Choice, Mapping[Piece, bytes]]:
+    """The parts with their segments of rows, as `compile` finds them, and the files of these."""
+    with Context(place, policy=Policy(limits=ScheduleLimits(exact=request.exact))) as context:
+        rows = RowSegments(context, Emission(context.environment.target))
+        choice = rows.found(choice)
+    return choice, {piece: rows.file(piece) for piece in choice.rows}
+
+
 def _segments(
-    choice: Choice, place: Place, request: SearchRequest, folder: Path, title: str, ending: Ending
+    files: Mapping[Piece, bytes], place: Place, request: SearchRequest, folder: Path, title: str, ending: Ending
 ) -> tuple[list[Searched], list[str]]:
     """One search a segment, that of most work first, and the names of segments that there was no time for; each gets of
     the time that is left what its work is of the work that is left."""
-    left = sorted(enumerate(choice.all_segments), key=lambda one: -one[1].work_us)
+    left = sorted(enumerate(ending.pieces), key=lambda one: -one[1].work_us)
     searched: list[Searched] = []
     left_out = []
     while left:
@@ -59,8 +76,14 @@ def _segments(
         if budget_s == 0:
             left_out.append(path.stem)
         else:
-            path.write_bytes(piece.content)
-            result = tune(path, place, replace(request, budget_s=budget_s, given={}, alone=False))
-            searched.append((piece, result))
+            path.write_bytes(files.get(piece) or piece.content)
+            searched.append((piece, _search(path, piece, place, replace(request, budget_s=budget_s, given={}))))
         left = left[1:]
     return searched, left_out
+
+
+def _search(path: Path, piece: Piece, place: Place, request: SearchRequest) -> TuneResult:
+    """The search of one segment in a file of its own."""
+    if piece.most_rows:
+        return tune_open(path, place, [OpenSize(ROWS, 1, piece.most_rows)], request, now())
+    return tune(path, place, replace(request, alone=False))

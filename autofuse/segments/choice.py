@@ -24,7 +24,8 @@ class Piece:
     """A part of the model, in the order in which parts run. `graph`: of a segment, None for the rest.
 
     `inputs`, `outputs`: values that it takes and makes. `work_us`: see `worth`; 0 for the rest. `most_rows`: set of a
-    segment of rows, which has no one graph: how many our kernels take, while ONNX Runtime runs any other number.
+    segment of rows, which has no one graph: how many our kernels take, while ONNX Runtime runs any other number; its
+    work is that of the usual number of rows.
     """
 
     nodes: tuple[Node, ...]

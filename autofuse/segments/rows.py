@@ -275,7 +275,9 @@ class _Finder:
     def _rows_piece(self, members: tuple[int, ...]) -> Piece:
         results = self._results(members)
         model = self.source.part(self._with_counted(members), results, ROWS)
-        return self._piece(members, model, results, self.most_rows(members))
+        found = self._examined(members)
+        work = work_us(found) if isinstance(found, Graph) else 0.0
+        return replace(self._piece(members, model, results, self.most_rows(members)), work_us=work)
 
     def _rest_piece(self, members: Sequence[int], results: Sequence[str], name: str) -> Piece:
         return self._piece(members, self.source.part(members, results, name), results)

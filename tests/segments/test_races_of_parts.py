@@ -21,6 +21,7 @@ from autofuse.parted import race
 from autofuse.segments.read import read_choice
 from autofuse.values.names import ONNX_RUNTIME
 from tests.segments.models import detector, model_of, pooled, written
+from tests.segments.test_rows import INTEGERS, PRODUCTS, WEIGHTS
 
 pytestmark = pytest.mark.usefixtures("any_size")
 
@@ -71,6 +72,15 @@ def test_the_newest_race_says_whether_segments_are_taken(tmp_path: Path) -> None
     assert sides(path, database) == in_parts
     runs = autofuse.inspect(path, database=database, threads=1).runs
     assert runs is not None and (runs.side, runs.ratio) == ("autofuse and ONNX Runtime", 20 / 15)
+
+
+def test_the_newest_race_says_whether_segments_of_rows_are_taken(tmp_path: Path) -> None:
+    """Also where there is no other segment."""
+    text = PRODUCTS.replace("over = Greater (p, half)", "").replace("float[60] p", "bool[60] over")
+    path, database = written(model_of(text, **INTEGERS, **WEIGHTS), tmp_path), str(tmp_path / "times.db")
+    assert sides(path, database) == ["ONNX Runtime", "autofuse"]
+    record(path, database, segments_us=30, alone_us=20)
+    assert sides(path, database) == ["ONNX Runtime"]
 
 
 def test_a_race_of_too_few_good_blocks_takes_no_segment_away(tmp_path: Path) -> None:

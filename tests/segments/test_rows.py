@@ -13,7 +13,9 @@ import autofuse
 from autofuse import api
 from autofuse.backend.library.library import count_kernels, load, read_metadata
 from autofuse.backend.library.threads import usable_threads
-from autofuse.compiler import CompileReport
+from autofuse.compiler import CompileReport, Context, Policy, compile_in
+from autofuse.compiler.report import TILE
+from autofuse.environment.place import Place
 from autofuse.errors import InputError
 from tests.segments.models import assert_same, expected, model_of, normal, written
 
@@ -267,3 +269,16 @@ def test_a_session_of_rows_looks_at_numbers_of_a_table(tmp_path: Path) -> None:
     assert_same(loaded(given), expected(model, given))
     with pytest.raises(InputError, match="table of 60"):
         loaded({**given, "which": np.full(60, 60)})
+
+
+@pytest.mark.long
+def test_tuning_measures_tiles_of_rows_which_a_compile_takes(tmp_path: Path) -> None:
+    model = model_of(PRODUCTS, **INTEGERS, **WEIGHTS)
+    path = written(model, tmp_path)
+    found = api.tune(path, database=str(tmp_path / "a.db"), threads=1, trials=12)
+    assert found.measured > 0
+    with Context(Place(str(tmp_path / "a.db"), threads=1), policy=Policy(every_segment=True)) as context:
+        compile_in(context, path, tmp_path / "model.so", [{}], None)
+    assert TILE in {row.tier for row in read_metadata(tmp_path / "model.so").programs[-1].kernel_rows}
+    given = feeds(17, 60, 32)
+    assert_same(load(tmp_path / "model.so")(given), expected(model, given))

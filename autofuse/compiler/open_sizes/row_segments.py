@@ -32,6 +32,8 @@ class RowSegments:
     context: Context
     emission: Emission
     made: dict[Ends, OpenPart] = field(default_factory=dict)
+    files: dict[Ends, bytes] = field(default_factory=dict)
+    """The segment of each as an ONNX file whose inputs and outputs say where its rows are."""
 
     def found(self, choice: Choice) -> Choice:
         """The choice with its segments of rows; as it is where only measured schedules will do, for nothing measures
@@ -46,12 +48,17 @@ class RowSegments:
         """The program of a segment."""
         return self.made[piece.inputs, piece.outputs]
 
+    def file(self, piece: Piece) -> bytes:
+        """A segment as an ONNX file with an open size, `ROWS`."""
+        return self.files[piece.inputs, piece.outputs]
+
     def _examined(self, model: OnnxModel, most: int) -> Graph | str:
         ends = tuple(one.name for one in model.graph.input), tuple(one.name for one in model.graph.output)
         try:
             with scratch_folder() as folder:
                 path = folder / "rows.onnx"
-                path.write_bytes(serialised(model))
+                self.files[ends] = serialised(model)
+                path.write_bytes(self.files[ends])
                 read = read_open(path, {}, [OpenSize(ROWS, 1, most)])
             _check_apart(read)
             plan = replace(find_open_plans(self.context, form_of_rows(self.context, read), None)[-1], most=None)

@@ -83,7 +83,7 @@ def by_race(choice: Choice, ratio: Ratio | None) -> Choice:
 
 def raced_parts(choice: Choice, context: Context) -> Ratio | None:
     """ONNX Runtime's time over that of the model with its segments, in the newest race here; None without one."""
-    if not choice.all_segments:
+    if not choice.all_segments and not may_have_rows(choice):
         return None
     environment = context.environment
     key = parts_key(choice, environment.provenance.onnxruntime)
