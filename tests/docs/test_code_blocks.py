@@ -1,4 +1,5 @@
-"""Every code block of the documentation runs as it stands, page by page, in a folder that holds two small models.
+"""Every code block of the documentation runs as it stands, page by page, in a folder that holds two small models and
+the profiles of a checkout.
 
 Only durations are shortened: `--budget 10m` and `--until 06:30` become so many candidates, so that a page takes a
 minute; the seconds beside them are for a machine that is busy.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -55,6 +57,7 @@ def test_the_blocks_of_a_page_run_in_their_order(page: Path, tmp_path: Path) -> 
         pytest.skip("the page uses torch, which is not installed: run `make test-torch`")
     (save_wide_model if page.stem in WIDE else save_model)(tmp_path / "model.onnx", 16)
     save_model(tmp_path / "second.onnx", 8)
+    shutil.copytree(ROOT / "profiles", tmp_path / "profiles")
     commands = [_command(kind, text, tmp_path, number) for number, (kind, text) in enumerate(_runnable(page))]
     (tmp_path / "page.sh").write_text("\n".join(["set -euo pipefail", *commands]), encoding="utf-8")
     done = subprocess.run(
