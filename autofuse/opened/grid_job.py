@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import gcd
@@ -58,12 +58,12 @@ from autofuse.kernels.open_sizes.images.grid_tiles import (
     timed_splits,
 )
 from autofuse.kernels.open_sizes.images.open_grid import JOINED, GridArgument, GridForm, Lengths, are_one_row
-from autofuse.kernels.open_sizes.images.whole_grid import PLANE, row_sample, winograd_samples, with_winograd
+from autofuse.kernels.open_sizes.images.whole_grid import with_winograd
 from autofuse.kernels.open_sizes.open_rows import check_elements
 from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import HALF, Value, bind_workload
 from autofuse.opened.kinds import GridModel, read_images
-from autofuse.opened.whole_images import borders_of, for_whole, is_whole, used
+from autofuse.opened.whole_images import ImagePlane, for_whole, is_whole, plane_of, sides_of, used
 from autofuse.values.arguments import Given, LibraryFormat
 from autofuse.values.signatures import private_key
 
@@ -234,23 +234,44 @@ def _built(known: GridOperators, group: GridGroup, layouts: Mapping[str, str], l
             tiles[one] = OpenTile(1, bind_workload(made.graph, made.operators, layouts), {})
         return BuiltGroup(group, bound, tiles, replace(form, splits=splits))
 
-    sampled = [axis for axis, _ in placed if axis] == PLANE
-    borders = borders_of(opened, looked, bound.outputs[0], slides) if fill is not None else ()
-    alike = all(len(border.beyond) == 1 for border in borders)
-    for winograd, sides in ((True, winograd_samples(ranges)), (False, row_sample(ranges))) if sampled else ():
-        uneven = any(side.lengths[0] % one.aligned for side, one in zip(sides, ranges, strict=True))
-        if uneven or (winograd and not alike):
-            continue
-        both = zip(*(side.lengths for side in sides), strict=True)
-        found = in_tiles((*images, *sides), ((1,) * len(images) + one for one in both))
-        sampling = replace(form, splits=(*images, *sides), bounds=tuple(ranges), borders=borders, winograd=winograd)
-        if is_whole([tile.bound.workload for tile in found.tiles.values()], sampling, ladder):
-            return replace(found, form=sampling)
+    plane = plane_of(opened, group, bound, ranges, look, beyond)
+    sampled = None if plane is None else _sampled(form, plane, images, in_tiles, ladder)
+    if sampled is not None:
+        return sampled
     if not group.head and opened.parts.keys().isdisjoint(bound.inputs) and are_one_row(form):
         splits = (*images, ONE, row_split(bound.workload, *ranges))
         return in_tiles(splits, all_tiles(splits), replace(form, flat=True))
     splits = images + (tile_splits(bound.workload, ranges, beyond) if ranges else ())
     return in_tiles(splits, all_tiles(splits))
+
+
+def _sampled(
+    form: GridForm,
+    plane: ImagePlane,
+    images: tuple[Split, ...],
+    in_tiles: Callable[[tuple[Split, ...], Iterable[Lengths], GridForm], BuiltGroup],
+    ladder: Ladder,
+) -> BuiltGroup | None:
+    """A group whose kernel goes over whole images, with samples of these for tiles; None where there is no such."""
+    alike = all(len(border.beyond) == 1 for border in plane.borders)
+    looking = tuple(
+        replace(one, looked=name == plane.looked) for one, name in zip(form.inputs, plane.names, strict=True)
+    )
+    for winograd in (True, False):
+        sides = sides_of(plane, winograd)
+        uneven = any(side[0] % one.aligned for side, one in zip(sides, plane.ranges, strict=True))
+        if uneven or (winograd and not alike):
+            continue
+        opened = [side for side, still in zip(sides, plane.fixed, strict=True) if not still]
+        splits = (*images, *(Split(side, cut=True) for side in opened))
+        sampling = replace(
+            form, inputs=looking, splits=splits, bounds=plane.ranges, plane=plane.slides, borders=plane.borders,
+            winograd=winograd,
+        )  # fmt: skip
+        found = in_tiles(splits, ((1,) * len(images) + one for one in zip(*opened, strict=True)), sampling)
+        if is_whole([tile.bound.workload for tile in found.tiles.values()], sampling, ladder):
+            return found
+    return None
 
 
 def _argument(opened: GridGraph, value: Value, name: str, looked: str) -> GridArgument:

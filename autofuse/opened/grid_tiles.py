@@ -74,7 +74,7 @@ def _runs(opened: GridGraph, group: BuiltGroup, lengths: tuple[int, ...], point:
     grid, splits = opened.grid(group.bound.outputs[0]), group.form.splits
     extents = [grid[size].at(point) for size in group.form.sizes]
     if group.form.bounds:
-        return prod(extents) / prod(lengths) if sample_for([*group.tiles], extents) == lengths else 0.0
+        return prod(extents) / prod(lengths) if sample_for(group.form, [*group.tiles], extents) == lengths else 0.0
     along = [
         dict(zip(split.lengths, split.counts(extent), strict=True))
         for extent, split in zip(group.form.parted(extents), splits, strict=True)

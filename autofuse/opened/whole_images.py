@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from autofuse.backend.compile.open_sizes.grid_program import BuiltGroup
 from autofuse.compiler.report import RULE
 from autofuse.compiler.schedule_ladder import Found, Ladder
 from autofuse.device.target import Target
+from autofuse.graph.model import Operator
 from autofuse.graph.transform.open_sizes.images.grid_graph import GridGraph
-from autofuse.graph.transform.open_sizes.images.grid_windows import Slide
+from autofuse.graph.transform.open_sizes.images.grid_rules import GridGroup
+from autofuse.graph.transform.open_sizes.images.grid_windows import Look, Slide
+from autofuse.graph.transform.open_sizes.images.sliding import windows_of
 from autofuse.kernels.families.protocol import Schedule
+from autofuse.kernels.families.windowed.family import POOLS
+from autofuse.kernels.open_sizes.images.grid_tiles import Range
 from autofuse.kernels.open_sizes.images.open_grid import GridForm
 from autofuse.kernels.open_sizes.images.row_parts import Border
-from autofuse.kernels.open_sizes.images.whole_grid import algorithm, by_rows, by_winograd, has_borders, is_within
-from autofuse.kernels.workload.workload import Workload
+from autofuse.kernels.open_sizes.images.whole_grid import (
+    PLANE,
+    algorithm,
+    by_rows,
+    by_winograd,
+    has_borders,
+    is_within,
+    row_sample,
+    shares_rows,
+    winograd_samples,
+)
+from autofuse.kernels.workload.workload import BoundWorkload, Workload
 
 
 def is_whole(samples: Sequence[Workload], form: GridForm, ladder: Ladder) -> bool:
@@ -22,7 +38,9 @@ def is_whole(samples: Sequence[Workload], form: GridForm, ladder: Ladder) -> boo
     first = samples[0]
     if not _takes_whole(first, ladder.rule(first).schedule, form.winograd, ladder.target):
         return False
-    if not form.winograd and not (is_within(form) if form.fill is None else has_borders(first, form)):
+    if not form.winograd and not (has_borders(first, form) if form.borders else is_within(form)):
+        return False
+    if not form.winograd and not shares_rows(first, form, ladder.environment.setting.threads):
         return False
     return all(_guess_for_whole(one, form.winograd, ladder) for one in samples)
 
@@ -40,13 +58,87 @@ def _guess_for_whole(workload: Workload, winograd: bool, ladder: Ladder) -> dict
     return next((guess for guess in guesses if _takes_whole(workload, guess, winograd, ladder.target)), None)
 
 
-def borders_of(opened: GridGraph, looked: str, result: str, slides: Mapping[int, Slide]) -> tuple[Border, ...]:
-    """What windows see beyond the borders, along each axis of places."""
-    seen, made = opened.grid(looked), opened.axes[result]
+@dataclass(frozen=True)
+class ImagePlane:
+    """Rows and columns of images whose windows one kernel computes: the `ranges` of results, which are `fixed`, what
+    windows see along them (`slides`) and beyond them (`borders`: none where they stay inside), and which of the inputs
+    (`names`) is `looked` at."""
+
+    ranges: tuple[Range, ...]
+    fixed: tuple[bool, ...]
+    slides: tuple[Slide, ...]
+    borders: tuple[Border, ...]
+    names: tuple[str, ...]
+    looked: str
+
+
+def plane_of(
+    opened: GridGraph, group: GridGroup, bound: BoundWorkload, ranges: Sequence[Range], look: Look | None, beyond: bool
+) -> ImagePlane | None:
+    """What a kernel over whole images knows of theirs; None where a group's results are no images.
+
+    `ranges`: of its results along open sizes, which are rows, columns or both; `look`: what its head sees, whether
+    `beyond` the borders.
+    """
+    result = bound.outputs[0]
+    made = {axis: one for axis, one in opened.axes[result].items() if axis}
+    shape = opened.graph.tensors[result].shape
+    if len(shape) != len(PLANE) + 2 or not made or not made.keys() <= {*PLANE}:
+        return None
+    slides = {} if look is None else look.slides
+    along = {axis: slides.get(one.size, Slide()) for axis, one in made.items()}
+    known = dict(zip(sorted(made), ranges, strict=True))
+    looked = opened.graph.by_name[group.head].inputs[0] if group.head else ""
+    borders = {}
+    if len(made) < len(PLANE):
+        anchor = _windowed(opened, group, bound)
+        windows = None if anchor is None else windows_of(opened, anchor)
+        if anchor is None or not isinstance(windows, dict) or (looked and anchor.inputs[0] != looked):
+            return None
+        looked = anchor.inputs[0]
+        seen = opened.graph.tensors[looked].shape
+        for axis in {*PLANE} - made.keys():
+            one, results = windows[axis], shape[axis]
+            along[axis] = slide = Slide(one.stride, 1, -one.begin, one.reach)
+            known[axis] = Range(results, results, results)
+            borders[axis] = Border(one.begin, (seen[axis] - results * one.stride,))
+            beyond = beyond or one.begin > 0 or slide.seen(results) - one.begin > seen[axis]
+    if beyond:
+        grid = opened.grid(looked)
+        for axis, extent in made.items():
+            stride = along[axis].multiply
+            borders[axis] = Border(-along[axis].offset, opened.beyond(grid[extent.size], extent, stride))
+    return ImagePlane(
+        ranges=tuple(known[axis] for axis in PLANE),
+        fixed=tuple(axis not in made for axis in PLANE),
+        slides=tuple(along[axis] for axis in PLANE),
+        borders=tuple(borders[axis] for axis in PLANE) if beyond else (),
+        names=tuple(bound.inputs),
+        looked=looked,
+    )
+
+
+def _windowed(opened: GridGraph, group: GridGroup, bound: BoundWorkload) -> Operator | None:
+    """The one operator of a group whose windows slide over rows and columns of images that the group is given, of which
+    one is fixed; None where there is none, or where windows count what is beyond a border otherwise."""
+    found = [opened.graph.by_name[name] for name in group.operators]
+    found = [operator for operator in found if operator.op_type in {"Conv", *POOLS}]
+    if len(found) != 1 or found[0].inputs[0] not in bound.inputs or len(found[0].outputs) != 1:
+        return None
+    operator = found[0]
+    padded = any(one for one in operator.attributes.get("pads", ()) or ())  # type: ignore[union-attr]
+    counts = operator.attributes.get("count_include_pad", 0)
+    if operator.op_type == "AveragePool" and padded and not counts:
+        return None
+    return None if operator.attributes.get("ceil_mode", 0) else operator
+
+
+def sides_of(plane: ImagePlane, winograd: bool) -> tuple[tuple[int, ...], ...]:
+    """The lengths of the samples of a kernel over whole images, along rows and columns."""
+    sides = (winograd_samples if winograd else row_sample)(plane.ranges)
     return tuple(
-        Border(-slides[one.size].offset, opened.beyond(seen[one.size], one, slides[one.size].multiply))
-        for axis, one in sorted(made.items())
-        if axis
+        (one.low,) * len(side.lengths) if still else side.lengths
+        for side, one, still in zip(sides, plane.ranges, plane.fixed, strict=True)
     )
 
 

@@ -56,6 +56,9 @@ class ImageWinograd(WinogradEmitter):
         self.weights = self.packed_weights()
         down, self.across = (builder.bind((side.outputs + self.m - 1) // self.m) for side in self.sides)
         total = builder.bind(down * self.across)
+        if any(isinstance(side.outputs, tirx.IntImm) for side in self.sides):
+            # Where fewer tiles than one side has would leave the other none, TVM divides by that.
+            total = self.emitter.stored(total)
         chunks = builder.bind((total + self.most - 1) // self.most)
         if threads == 1:
             with builder.serial(0, chunks) as chunk:

@@ -63,7 +63,8 @@ class GridForm:
     `sizes`: the open sizes of its results, in the order of the loops; `splits`: how each is parted into tiles.
     `slides`: what the head sees of its input along each size; `fill`: what is beyond the borders, None where it never
     looks there. `bounds`: of the extents of a kernel that goes over the whole image, whose tiles are samples of it; by
-    `winograd`'s algorithm, or row by row. `borders`: what its windows see beyond them, along rows and columns.
+    `winograd`'s algorithm, or row by row. `plane`: what its windows see along rows and columns, of which one may be
+    fixed; `borders`: what they see beyond them.
     `flat`: the places of an image are one row of tiles.
     """
 
@@ -74,6 +75,7 @@ class GridForm:
     slides: Mapping[int, Slide] = field(default_factory=dict)
     fill: float | str | None = None
     bounds: tuple[Range, ...] = ()
+    plane: tuple[Slide, ...] = ()
     borders: tuple[Border, ...] = ()
     winograd: bool = False
     flat: bool = False
@@ -84,6 +86,12 @@ class GridForm:
             return [*extents]
         *images, high, wide = extents
         return [*images, 1, high * wide]
+
+    @property
+    def fixed(self) -> tuple[int, ...]:
+        """Rows or columns of results of a kernel that goes over the whole image, where these are not open."""
+        made = self.outputs[0]
+        return tuple(made.value.shape[axis] for axis in range(2, 2 + len(self.bounds)) if axis not in made.axes)
 
     @property
     def text(self) -> str:

@@ -83,6 +83,11 @@ class Rows:
     def shares(self, wanted: int) -> tuple[Expr, Expr]:
         """How many rows a task has, `wanted` at most (0: all), and how many tasks all rows are; each thread has some
         where there are enough."""
+        if isinstance(self.rows, tirx.IntImm):
+            rows = int(self.rows)
+            most = -(-rows // self.threads)
+            fixed = min(most, wanted) if wanted else most
+            return tirx.const(fixed, "int32"), tirx.const(-(-rows // fixed), "int32")
         each = (self.rows + self.threads - 1) // self.threads
         each = builder.bind(tirx.min(each, wanted) if wanted else each)
         return each, builder.bind((self.rows + each - 1) // each)

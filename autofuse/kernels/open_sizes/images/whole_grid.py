@@ -12,9 +12,9 @@ from functools import partial
 from math import gcd, prod
 
 import tvm.script.ir_builder.tirx as builder
+from tvm import tirx
 
 from autofuse.device.target import Target
-from autofuse.graph.transform.open_sizes.images.grid_windows import Slide
 from autofuse.kernels.build import Constants, Kernel
 from autofuse.kernels.families.contraction.family import CONTRACTION
 from autofuse.kernels.families.contraction.form import (
@@ -24,6 +24,7 @@ from autofuse.kernels.families.contraction.form import (
     group_lanes_refusal,
 )
 from autofuse.kernels.families.contraction.guesses.winograd import LEAST_TILES
+from autofuse.kernels.families.contraction.parallel_grid import EVEN, evenness
 from autofuse.kernels.families.contraction.winograd import ALGORITHMS, Side, winograd_refusal
 from autofuse.kernels.families.protocol import Schedule, vector_lanes
 from autofuse.kernels.families.registry import nests_of
@@ -52,7 +53,7 @@ from autofuse.kernels.tir.emit import Array, Emitter, Expr
 from autofuse.kernels.workload.workload import Value, Workload
 
 PLANE = [2, 3]
-"""The axes of an image that are open."""
+"""The axes of an image of which one or both are open."""
 SAMPLE = (64, 112)
 """Places of the sample whose schedule a kernel has: of so many tiles that chunks of each size are some."""
 FEW = (8, 8)
@@ -102,14 +103,14 @@ def by_rows(workload: Workload, schedule: Schedule, target: Target) -> bool:
 
 def _in_one_pass(form: Convolution, vectors: int, target: Target) -> bool:
     """Whether rows of results need no passes over parts of a panel of weights: it stays in the second cache beside what
-    windows see."""
-    taps = prod(window.taps for window in form.windows)
-    return taps > 1 and 4 * vectors * target.lanes * form.depth * taps * STAYING <= target.l2_bytes
+    windows see. A map of one row reads it once."""
+    taps, staying = prod(window.taps for window in form.windows), 1 if form.windows[0].outputs == 1 else STAYING
+    return taps > 1 and 4 * vectors * target.lanes * form.depth * taps * staying <= target.l2_bytes
 
 
 def is_within(grid: GridForm) -> bool:
     """Whether the first results see the first places: none is passed over in front of them."""
-    return all(slide.offset == 0 for slide in grid.slides.values())
+    return all(slide.offset == 0 for slide in grid.plane)
 
 
 def has_borders(workload: Workload, grid: GridForm) -> bool:
@@ -119,6 +120,14 @@ def has_borders(workload: Workload, grid: GridForm) -> bool:
         return False
     along = convolution_windows(workload, nest.anchor)[-1]
     return sum(edges(along, grid.borders[-1])) <= grid.bounds[-1].low
+
+
+def shares_rows(workload: Workload, grid: GridForm, threads: int) -> bool:
+    """Whether threads share the rows of an image evenly, where their number is fixed, and they share nothing else."""
+    form, made = _form(workload), grid.outputs[0]
+    if threads == 1 or form is None or PLANE[0] in made.axes or all(window.taps == 1 for window in form.windows):
+        return True
+    return evenness([1] * (made.value.shape[PLANE[0]] * form.batch[1]), threads) >= EVEN
 
 
 def _nest(workload: Workload) -> Nest | None:
@@ -143,7 +152,8 @@ def _form(workload: Workload) -> Convolution | None:
 
 
 def winograd_samples(ranges: Sequence[Range]) -> tuple[Split, ...]:
-    """The lengths of the samples along two sizes: of a large image, and of one of few tiles where there may be such."""
+    """The lengths of the samples along rows and columns: of a large image, and of one of few tiles where there may be
+    such."""
     least = [-(-one.low // SIDE) for one in ranges]
     large = [min(most, -(-one.high // SIDE) * SIDE) for most, one in zip(SAMPLE, ranges, strict=True)]
     few = [min(most, one) for most, one in zip(FEW, large, strict=True)]
@@ -160,9 +170,10 @@ def row_sample(ranges: Sequence[Range]) -> tuple[Split, ...]:
     )
 
 
-def sample_for(lengths: Sequence[Lengths], extents: Sequence[int]) -> Lengths:
-    """Of the samples the one whose schedule computes images with such extents."""
-    few = prod(-(-extent // SIDE) for extent in extents[-len(SAMPLE) :]) <= LEAST_TILES
+def sample_for(form: GridForm, lengths: Sequence[Lengths], extents: Sequence[int]) -> Lengths:
+    """Of the samples of a kernel the one whose schedule computes images with such extents along its open sizes."""
+    along = (*form.fixed, *extents[len(form.fixed) - len(SAMPLE) :])
+    few = prod(-(-extent // SIDE) for extent in along) <= LEAST_TILES
     return lengths[-1] if few else lengths[0]
 
 
@@ -173,6 +184,11 @@ def whole_kernel(form: GridForm, tiles: Mapping[Lengths, GridTile], target: Targ
         _WholeGrid(form, target, arguments, constants, threads).emit(list(tiles.values()))
 
     return grid_function(form, emit)
+
+
+def _counted(extents: Sequence[Expr]) -> list[Expr]:
+    """Extents as loops count them, of which some are known."""
+    return [tirx.const(one, "int32") if isinstance(one, int) else one for one in extents]
 
 
 class _WholeGrid:
@@ -186,10 +202,9 @@ class _WholeGrid:
         self.strides = [one.strides() for one in arguments]
         made = arguments[len(form.inputs)]
         looked = next((one for one in arguments if one.argument.looked), made)
-        self.images, outputs, sizes = made.extents[0], made.extents[2:], looked.extents[2:]
+        self.images, outputs, sizes = made.extents[0], _counted(made.extents[2:]), _counted(looked.extents[2:])
         assert form.bounds
-        slides = [form.slides.get(size, Slide()) for size in form.sizes[-len(SAMPLE) :]]
-        self.bounds = [*zip(sizes, outputs, slides, form.bounds, strict=True)]
+        self.bounds = [*zip(sizes, outputs, form.plane, form.bounds, strict=True)]
 
     def emit(self, tiles: Sequence[GridTile]) -> None:
         """Emits the loop over images, and in it what computes those of many tiles, and those of few."""
@@ -249,8 +264,16 @@ class _WholeGrid:
     def sees_one_place(self, form: Convolution) -> bool:
         """Whether each result sees the place where it stands alone, and all tensors have all places or none."""
         still = all((type(one), one.taps, one.stride) == (Window, 1, 1) for one in form.windows)
-        axes = [one.argument.axes.keys() & {*PLANE} for one in self.arguments]
-        return still and not self.form.borders and all(len(one) in (0, len(PLANE)) for one in axes)
+        opened, shape = self.form.outputs[0].axes, self.form.outputs[0].value.shape
+        wanted = [axis for axis in PLANE if axis in opened or shape[axis] > 1]
+
+        def places(one: Given) -> int:
+            argument = one.argument
+            own = argument.value.shape if len(argument.value.shape) == len(shape) else (1,) * len(shape)
+            return sum(axis in argument.axes if axis in opened else own[axis] == shape[axis] for axis in wanted)
+
+        flat = PLANE[-1] in wanted and all(places(one) in (0, len(wanted)) for one in self.arguments)
+        return still and not self.form.borders and flat
 
     def array(self, value: Value, given: Given, strides: tuple[Expr, ...], image: Expr) -> Array:
         """What belongs to an image of an argument; all of it, where it is the same for each."""

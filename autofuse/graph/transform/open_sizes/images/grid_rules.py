@@ -28,6 +28,7 @@ from autofuse.graph.transform.open_sizes.images.grid_graph import GridGraph
 from autofuse.graph.transform.open_sizes.images.grid_windows import Look, gathers_apart, look_of, sums_places
 from autofuse.graph.transform.open_sizes.images.places import OVER_ALL
 from autofuse.graph.transform.open_sizes.images.resizing import resizing_of
+from autofuse.graph.transform.open_sizes.images.sliding import beyond_windows
 from autofuse.graph.transform.open_sizes.open_graph import constant_integers
 from autofuse.graph.transform.open_sizes.over_rows.recurrences import recurs
 from autofuse.graph.transform.open_sizes.rows import keeps_rows
@@ -325,7 +326,7 @@ def _group(known: GridOperators, operators: Sequence[Operator]) -> GridGroup | N
         return GridGroup(order, reduces=True) if _is_reduction(known, operators) else None
     heads = [operator for operator in operators if not known.is_still(operator)]
     head = heads[0] if heads else None
-    if len(heads) > 1 or not _one_grid(known, operators, head):
+    if len(heads) > 1 or not _one_grid(known, operators, head) or beyond_windows(opened, operators):
         return None
     return GridGroup(order, head="" if head is None else head.name)
 

@@ -16,6 +16,7 @@ from autofuse.graph.model import AttributeValue, Operator
 from autofuse.graph.transform.open_sizes.attention import LONG
 from autofuse.graph.transform.open_sizes.extents import Extent
 from autofuse.graph.transform.open_sizes.images.grid_graph import GridGraph
+from autofuse.graph.transform.open_sizes.images.sliding import integers_of, windows_of
 from autofuse.graph.transform.open_sizes.open_graph import constant_integers
 
 _ANYWHERE = frozenset(("Pad", "Slice"))
@@ -95,48 +96,9 @@ def look_of(opened: GridGraph, operator: Operator) -> Look | str:
     return replace(look, slides={images.size: Slide(), **look.slides})
 
 
-@dataclass(frozen=True)
-class _Window:
-    """One axis of a sliding window."""
-
-    taps: int
-    stride: int
-    dilation: int
-    begin: int
-    end: int
-
-    @property
-    def reach(self) -> int:
-        return (self.taps - 1) * self.dilation + 1
-
-
-def _windows(opened: GridGraph, operator: Operator) -> dict[int, _Window] | str:
-    """The windows of a convolution or pooling, by axis."""
-    shape = opened.graph.tensors[operator.inputs[0]].shape
-    rank = len(shape) - 2
-    weights = opened.graph.tensors[operator.inputs[1]].shape[2:] if len(operator.inputs) > 1 else ()
-    taps, strides, dilations, pads = (
-        _integers(operator, name, default)
-        for name, default in (
-            ("kernel_shape", weights), ("strides", (1,) * rank), ("dilations", (1,) * rank), ("pads", (0,) * 2 * rank)
-        )
-    )  # fmt: skip
-    mode = str(operator.attributes.get("auto_pad", "NOTSET"))
-    if mode not in ("NOTSET", "VALID"):
-        return f"auto_pad = {mode} depends on the size"
-    pads = (0,) * 2 * rank if mode == "VALID" else pads
-    axes = zip(taps, strides, dilations, pads[:rank], pads[rank:], strict=True)
-    return {axis: _Window(*one) for axis, one in enumerate(axes, 2)}
-
-
-def _integers(operator: Operator, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
-    value = operator.attributes.get(name)
-    return tuple(int(item) for item in value) if isinstance(value, tuple) else default
-
-
 def _slid(opened: GridGraph, operator: Operator, fill: float) -> Look | str:
     """A convolution or a pooling."""
-    windows = _windows(opened, operator)
+    windows = windows_of(opened, operator)
     if isinstance(windows, str):
         return windows
     open_axes = opened.axes[operator.inputs[0]]
@@ -169,7 +131,7 @@ def _max_pool(opened: GridGraph, operator: Operator) -> Look | str:
 
 
 def _average_pool(opened: GridGraph, operator: Operator) -> Look | str:
-    windows = _windows(opened, operator)
+    windows = windows_of(opened, operator)
     if isinstance(windows, str):
         return windows
     if operator.attributes.get("ceil_mode", 0):
@@ -183,11 +145,11 @@ def _average_pool(opened: GridGraph, operator: Operator) -> Look | str:
 
 def _transposed(opened: GridGraph, operator: Operator) -> Look | str:
     """A transposed convolution: results from a multiple of the stride on see places one by one."""
-    windows = _windows(opened, operator)
+    windows = windows_of(opened, operator)
     if isinstance(windows, str) or "output_shape" in operator.attributes:
         return windows if isinstance(windows, str) else "output_shape depends on the size"
     data, made, rank = operator.inputs[0], operator.outputs[0], len(windows)
-    extra = list(_integers(operator, "output_padding", (0,) * rank))
+    extra = list(integers_of(operator, "output_padding", (0,) * rank))
     begins, ends = [w.begin for w in windows.values()], [w.end for w in windows.values()]
     slides = {}
     for axis, extent in opened.axes[data].items():
