@@ -18,11 +18,11 @@ from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
 from autofuse.graph.transform.images_first import images_first, no_divisors, size_in_front
 from autofuse.graph.transform.open_sizes.extents import Point
+from autofuse.graph.transform.open_sizes.images.forms.places import over_places, with_places_apart
+from autofuse.graph.transform.open_sizes.images.forms.turning import with_scores_first
 from autofuse.graph.transform.open_sizes.images.grid_graph import GridGraph, points
-from autofuse.graph.transform.open_sizes.images.places import over_places, with_places_apart
 from autofuse.graph.transform.open_sizes.images.reading import read_either
 from autofuse.graph.transform.open_sizes.images.scales.apart import with_scales_apart
-from autofuse.graph.transform.open_sizes.images.turning import with_scores_first
 from autofuse.graph.transform.open_sizes.open_graph import OpenGraph
 from autofuse.graph.transform.open_sizes.over_rows.counted import Counted, places_counted, with_counts_written_out
 from autofuse.kernels.lowering.coverage import require_kernels

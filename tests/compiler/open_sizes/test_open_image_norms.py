@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from autofuse.graph.loading.load import load
-from autofuse.graph.transform.open_sizes.images.places import with_places_apart
+from autofuse.graph.transform.open_sizes.images.forms.places import with_places_apart
 from autofuse.measure.checking.reference import run_references
 from tests.compiler.open_sizes.images import Point, built_images, check_images
 from tests.compiler.open_sizes.models import Array, weight, write

@@ -17,6 +17,7 @@ from autofuse.graph.own.byte_lookup import is_byte_lookup
 from autofuse.graph.own.joined_places import joins_places
 from autofuse.graph.own.recurrence import is_recurrence
 from autofuse.graph.transform.open_sizes.attention import ELEMENTWISE, VIEWS, Attention
+from autofuse.graph.transform.open_sizes.images.forms.places import OVER_ALL
 from autofuse.graph.transform.open_sizes.images.grid_attention import (
     attending,
     grid_attentions,
@@ -26,7 +27,6 @@ from autofuse.graph.transform.open_sizes.images.grid_attention import (
 )
 from autofuse.graph.transform.open_sizes.images.grid_graph import GridGraph
 from autofuse.graph.transform.open_sizes.images.grid_windows import Look, gathers_apart, look_of, sums_places
-from autofuse.graph.transform.open_sizes.images.places import OVER_ALL
 from autofuse.graph.transform.open_sizes.images.resizing import resizing_of
 from autofuse.graph.transform.open_sizes.images.sliding import beyond_windows
 from autofuse.graph.transform.open_sizes.open_graph import constant_integers
