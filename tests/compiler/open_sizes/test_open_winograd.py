@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -87,8 +88,8 @@ def test_samples_are_within_the_range_and_small_ones_stand_for_small_images() ->
     assert (high.lengths, wide.lengths) == ((64, 8), (40, 8))
     assert [one.lengths for one in winograd_samples([Range(16, 500), Range(16, 500)])] == [(64,), (112,)]
     assert [one.lengths for one in winograd_samples([Range(1, 6), Range(1, 7)])] == [(8,), (8,)]
-    both = [(1, 64, 40), (1, 8, 8)]
-    assert [sample_for(both, (1, *extents)) for extents in ((8, 8), (1, 16), (1, 17), (40, 40))] == [
+    both, form = [(1, 64, 40), (1, 8, 8)], SimpleNamespace(fixed=())
+    assert [sample_for(form, both, (1, *extents)) for extents in ((8, 8), (1, 16), (1, 17), (40, 40))] == [
         both[1], both[1], both[0], both[0],
     ]  # fmt: skip
 
