@@ -34,7 +34,7 @@ from autofuse.graph.transform.open_sizes.images.grid_attention import (
 )
 from autofuse.graph.transform.open_sizes.images.grid_graph import GridGraph
 from autofuse.graph.transform.open_sizes.images.grid_rules import GridGroup
-from autofuse.graph.transform.open_sizes.images.resizing import resizing_of
+from autofuse.graph.transform.open_sizes.images.over_places.resizing import resizing_of
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis
 from autofuse.graph.transform.open_sizes.stored_shapes import OpenImages
 from autofuse.kernels.build import Kernel

@@ -15,7 +15,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 
 from autofuse.device.target import Target
-from autofuse.graph.transform.open_sizes.images.resizing import Resizing
+from autofuse.graph.transform.open_sizes.images.over_places.resizing import Resizing
 from autofuse.kernels.build import FUNCTION_ATTRIBUTES, Kernel, complete
 from autofuse.kernels.open_sizes.images.open_grid import Given, GridForm, whole_array
 from autofuse.kernels.tir.emit import Emitter, Expr, const

@@ -17,7 +17,6 @@ from autofuse.graph.own.byte_lookup import is_byte_lookup
 from autofuse.graph.own.joined_places import joins_places
 from autofuse.graph.own.recurrence import is_recurrence
 from autofuse.graph.transform.open_sizes.attention import ELEMENTWISE, VIEWS, Attention
-from autofuse.graph.transform.open_sizes.images.forms.places import OVER_ALL
 from autofuse.graph.transform.open_sizes.images.grid_attention import (
     attending,
     grid_attentions,
@@ -26,15 +25,13 @@ from autofuse.graph.transform.open_sizes.images.grid_attention import (
     size_of_images,
 )
 from autofuse.graph.transform.open_sizes.images.grid_graph import GridGraph
-from autofuse.graph.transform.open_sizes.images.grid_windows import Look, gathers_apart, look_of, sums_places
-from autofuse.graph.transform.open_sizes.images.resizing import resizing_of
+from autofuse.graph.transform.open_sizes.images.grid_windows import Look, gathers_apart, look_of
+from autofuse.graph.transform.open_sizes.images.over_places.reducing import reduces_places
+from autofuse.graph.transform.open_sizes.images.over_places.resizing import resizing_of
 from autofuse.graph.transform.open_sizes.images.sliding import beyond_windows
-from autofuse.graph.transform.open_sizes.open_graph import constant_integers
 from autofuse.graph.transform.open_sizes.over_rows.recurrences import recurs
 from autofuse.graph.transform.open_sizes.rows import keeps_rows
 
-_OVER_ALL = OVER_ALL | names("GlobalAveragePool GlobalMaxPool")
-"""Reductions that have a kernel over all places."""
 _BEFORE_REDUCTIONS = (ELEMENTWISE - names("Shrink")) | QUANTISATION | VIEWS | names("BatchNormalization Expand")
 """Operators of which a reduction over all places computes each element where it reads it: a 1x1 convolution, a softmax
 of channels, whose elements each take sums, have kernels of their own."""
@@ -142,22 +139,8 @@ class GridOperators:
         return look if isinstance(look, Look) and not look.is_still else None
 
     def reduces(self, operator: Operator) -> bool:
-        """Whether an operator reduces each image to one place, and nothing else."""
-        opened, graph = self.opened, self.opened.graph
-        if operator.op_type == "MatMul":
-            return sums_places(opened, operator)
-        data = operator.inputs[0] if operator.inputs else ""
-        if operator.op_type not in _OVER_ALL or operator.domain or data not in opened.axes:
-            return False
-        made = opened.axes.get(operator.outputs[0], {})
-        if made.keys() - {0} or made.get(0) != opened.axes[data].get(0) or graph.tensors[data].dtype != "float32":
-            return False
-        rank = len(graph.tensors[data].shape)
-        axes = _axes(opened, operator, rank)
-        if not opened.axes[data].keys() - {0} <= axes or opened.axes[data].keys() <= {0}:
-            return False
-        # Places behind channels, or in front of them.
-        return rank > 2 and axes in (set(range(2, rank)), set(range(1, rank - 1)))
+        """Whether an operator reduces each image to one place, or to those along one side, and nothing else."""
+        return reduces_places(self.opened, operator)
 
     def joins(self, operator: Operator) -> bool:
         """Whether an operator makes rows of the places of maps, which lie in them as they are."""
@@ -231,16 +214,6 @@ class GridOperators:
             else:
                 runs += [one, 1]
         return runs
-
-
-def _axes(opened: GridGraph, operator: Operator, rank: int) -> set[int]:
-    """The axes that a reduction goes over."""
-    if operator.op_type.startswith("Global"):
-        return set(range(2, rank))
-    given: object = operator.attributes.get("axes")
-    if len(operator.inputs) > 1 and operator.inputs[1]:
-        given = constant_integers(opened.graph, operator, 1)
-    return {int(axis) % rank for axis in given} if isinstance(given, tuple) else set()
 
 
 @dataclass(frozen=True)

@@ -335,20 +335,3 @@ def gathers_apart(opened: GridGraph, operator: Operator) -> bool:
     along, more = axis % len(tensors[data].shape), len(tensors[indices].shape) - 1
     moved = {place if place < along else place + more: extent for place, extent in axes.items()}
     return along not in axes and moved == opened.axes[operator.outputs[0]]
-
-
-def sums_places(opened: GridGraph, operator: Operator) -> bool:
-    """Whether a product is a sum over all places, which stand in one axis; images may be counted by the first."""
-    tensors = opened.graph.tensors
-    if operator.domain or not all(name in opened.axes for name in operator.inputs):
-        return False
-    images = opened.axes.get(operator.outputs[0], {})
-    fits = images.keys() <= {0} and len(tensors[operator.outputs[0]].shape) > 2 * len(images)
-    left, right = (tensors[name] for name in operator.inputs)
-    if not fits or left.dtype != "float32" or min(len(left.shape), len(right.shape)) < 2:
-        return False
-    seen, other = (dict(opened.axes[one.name]) for one in (left, right))
-    if images and not all(axes.pop(0, None) == images[0] for axes in (seen, other)):
-        return False
-    stand = seen.keys() == {len(left.shape) - 1} and other.keys() == {len(right.shape) - 2}
-    return stand and set(seen.values()) == set(other.values())

@@ -17,6 +17,7 @@ from autofuse.kernels.build import FUNCTION_ATTRIBUTES, Constants, Kernel, compl
 from autofuse.kernels.families.reductions.reduction import REDUCE, reduced_axes
 from autofuse.kernels.nest.evaluate import Scope
 from autofuse.kernels.open_sizes.images.open_grid import Given, GridForm, whole_array
+from autofuse.kernels.open_sizes.images.over_places.side_reduction import SideReduction, is_along_side
 from autofuse.kernels.open_sizes.open_reduction import clear, column_pieces, fold_rows, last_step
 from autofuse.kernels.tir.emit import Emitter, Expr, Index, const
 from autofuse.kernels.workload.workload import Workload
@@ -28,8 +29,8 @@ VECTORS = 4
 
 
 def grid_reduction_kernel(workload: Workload, form: GridForm, target: Target) -> Kernel:
-    """The kernel of a reduction of each channel of each image to one place, and of what `workload` computes before it;
-    channels stand in front of the places, or behind them.
+    """The kernel of a reduction of each channel of each image to one place, or to those along one side, and of what
+    `workload` computes before it; channels stand in front of the places, or behind them.
 
     All that it reads has all open sizes of places, or none. The result has one place a channel, so that it lies alike
     in each layout.
@@ -42,7 +43,8 @@ def grid_reduction_kernel(workload: Workload, form: GridForm, target: Target) ->
         made = Given(form.outputs[0], "output0")
         emitter = Emitter(target)
         arrays = {index: whole_array(one) for index, one in zip(workload.of_kind("input"), given, strict=True)}
-        _Reduction(Scope(workload, emitter, arrays, constants.declare), given, made).emit()
+        scope = Scope(workload, emitter, arrays, constants.declare)
+        (SideReduction if is_along_side(scope) else _Reduction)(scope, given, made).emit()
     inputs = [one.buffer for one in given]
     return Kernel(complete(ib.get(), inputs, constants.parameters, [made.buffer]), constants.packed)
 

@@ -1,0 +1,1 @@
+"""Operators that see all places of images, or all along one side."""
