@@ -34,6 +34,9 @@ class Stopping:
 
 def status(database: str | None = None, *, run: Wanted = None) -> JobInfo | RunStatus:
     """How a job or a run stands; works beside a running one. Its `state` is "interrupted" when its process is gone."""
+    from autofuse.database.connection import require_database
+
+    require_database(database)
     from autofuse.database.database import open_database
     from autofuse.views.run_status import run_status
 
@@ -72,6 +75,9 @@ def stop(
 
     `wait`: return when it has stopped; `progress` is called before, once it is told.
     """
+    from autofuse.database.connection import require_database
+
+    require_database(database)
     from autofuse.database.database import open_database
 
     with open_database(database, create=False) as opened:

@@ -28,6 +28,7 @@ from autofuse.values.arguments import (
     parse_percent,
     parse_rivals,
 )
+from autofuse.values.outputs import model_file
 
 if TYPE_CHECKING:
     from autofuse.backend.library.compiled import Library
@@ -62,6 +63,7 @@ def inspect(
     Where ONNX Runtime has to run a part of the model: both sides, and why. `runs`: who runs the model as `compile`
     would take it from this database, and what their race said.
     """
+    model = model_file(model, device)
     from autofuse.compiler import Context, who_runs, who_runs_parts
     from autofuse.environment.place import Place
     from autofuse.environment.space import load_space
@@ -74,12 +76,12 @@ def inspect(
     fusion, given = load_space(space, "generic").fusion, given_inputs(shapes, constants)
     with Context(Place(database, device, threads)) as context:
         try:
-            graph = load_graph(Path(model), given)
+            graph = load_graph(model, given)
             require_kernels(graph)
         except UncoveredError as error:
-            choice, runs = who_runs_parts(context, parts_of(Path(model), given, error))
-            return inspect_parts(choice, file_title(Path(model)), fusion, runs)
-        return inspect_graph(graph, fusion, who_runs(context, Path(model), given, graph))
+            choice, runs = who_runs_parts(context, parts_of(model, given, error))
+            return inspect_parts(choice, file_title(model), fusion, runs)
+        return inspect_graph(graph, fusion, who_runs(context, model, given, graph))
 
 
 def quantize(
@@ -112,6 +114,7 @@ def quantize(
     data has, such as a label): higher is better. `ranges`: "best", "min-max" or "percentile". Times of contractions are
     those that the database knows, else estimates. `progress`: called with what is done, and how many of how many.
     """
+    model = model_file(model, device)
     from autofuse.environment.place import Place
     from autofuse.precision.metrics import metric_of
     from autofuse.precision.names import check_precisions
@@ -121,7 +124,7 @@ def quantize(
     wish = Wish(metric_of(metric), parse_percent(max_drop, "--max-drop"), ranges, check_precisions(precision))
     place, told = Place(database, device, threads), progress or (lambda _what, _done, _total: None)
     given = given_inputs(shapes, constants)
-    return quantize_model(Path(model), Path(output), given, (calibration, acceptance), wish, place, told)
+    return quantize_model(model, Path(output), given, (calibration, acceptance), wish, place, told)
 
 
 def compile(  # noqa: A001 the verb's name, in a namespace of its own
@@ -167,13 +170,14 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
     an execution provider for ONNX Runtime (see `autofuse.ort.register`). `context`: made once for many models, in place
     of the arguments from `database` to `trained`. `progress`: called with a phase, and how many kernels are done.
     """
+    model = model_file(model, device)
     from autofuse.compiler import Policy, compile_in
     from autofuse.environment.place import Place
     from autofuse.fusion.plan import ScheduleLimits
 
     if output is None and not dry_run:
         raise InputError("--output: the library to write is missing, such as --output model.so (or give --dry-run)")
-    forms = _forms(Path(model), shapes, buckets, constants)
+    forms = _forms(model, shapes, buckets, constants)
     opened, kept = _opened(sizes, forms, buckets), _kept(caches, sizes, format)
     target = None if output is None or dry_run else Path(output)
     form, key = check_library_format(format), None if sign is None else Path(sign)
@@ -182,8 +186,8 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
     place = Place(database, device, threads, rpc, rpc_tracker, told_key(rpc_key, rpc_key_file))
     with _context(context, place, policy) as made:
         if opened:
-            return _compile_open(made, Path(model), target, forms[0], opened, plan, key, progress, kept, form)
-        return compile_in(made, Path(model), target, forms, plan, key, progress, form)
+            return _compile_open(made, model, target, forms[0], opened, plan, key, progress, kept, form)
+        return compile_in(made, model, target, forms, plan, key, progress, form)
 
 
 def _compile_open(
@@ -338,6 +342,7 @@ def bench(
     which must have signed it. `sizes`: one named size stays open in a range, as for `compile`; up to nine sizes of it
     are raced, from the smallest to the largest, each as many times the one before, and share `budget`.
     """
+    model = model_file(model, device)
     if trust and library is None:
         raise InputError("--trust: it is for the library that --library names; what is compiled now is not signed")
     policy, rivals, budget_s = check_miss_policy(on_miss), parse_rivals(against), parse_duration(budget, "--budget")
@@ -354,10 +359,10 @@ def bench(
         from autofuse.graph.loading.given.sizes import open_sizes
         from autofuse.opened.bench import bench_open
 
-        return bench_open(Path(model), place, open_sizes(sizes), request)
+        return bench_open(model, place, open_sizes(sizes), request)
     try:
-        return run_bench(Path(model), place, request)
+        return run_bench(model, place, request)
     except UncoveredError as error:
         from autofuse.parted.bench import bench_parts
 
-        return bench_parts(Path(model), place, error, request)
+        return bench_parts(model, place, error, request)

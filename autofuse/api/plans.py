@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from autofuse.errors import UncoveredError
 from autofuse.values.arguments import Constants, Shapes, StrPath, given_inputs
+from autofuse.values.outputs import model_file
 
 if TYPE_CHECKING:
     from autofuse.environment.place import Place
@@ -37,13 +38,14 @@ def plan_show(
 
     Of a model in parts: the plan of each segment, and why ONNX Runtime runs the rest.
     """
+    model = model_file(model, device)
     from autofuse.environment.place import Place
     from autofuse.graph.model import Graph
     from autofuse.views.one_plan import shown
     from autofuse.views.parts import show_parts
 
     place = Place(database, device, threads)
-    found = _read(Path(model), given_inputs(shapes, constants), plan, place)
+    found = _read(model, given_inputs(shapes, constants), plan, place)
     return shown(found, plan, place) if isinstance(found, Graph) else show_parts(found, plan, place)
 
 
@@ -59,13 +61,14 @@ def plan_diff(
     constants: Constants | None = None,
 ) -> PlanDifference | PartsDifference:
     """What differs between two plans of one model; of a model in parts, segment by segment."""
+    model = model_file(model, device)
     from autofuse.environment.place import Place
     from autofuse.graph.model import Graph
     from autofuse.views.one_plan import difference
     from autofuse.views.parts import difference_of_parts
 
     place = Place(database, device, threads)
-    found = _read(Path(model), given_inputs(shapes, constants), _best(first, second), place)
+    found = _read(model, given_inputs(shapes, constants), _best(first, second), place)
     if isinstance(found, Graph):
         return difference(found, first, second, place)
     return difference_of_parts(found, first, second, place)
@@ -88,6 +91,7 @@ def plan_export(
     `weights=False` leaves the weights out of an .onnx file: it is small, and good for viewing only. Of a model in
     parts: nodes of the .onnx file say where they run, too, and there is a picture for each segment.
     """
+    model = model_file(model, device)
     from autofuse.environment.place import Place
     from autofuse.graph.loading.files import weight_files
     from autofuse.graph.model import Graph
@@ -95,10 +99,10 @@ def plan_export(
     from autofuse.views.parts import export_parts
 
     place = Place(database, device, threads)
-    read = {"the model": Path(model), "the plan": Path(plan)}
-    read |= {f"a file of the model's weights ({path.name})": path for path in weight_files(Path(model))}
+    read = {"the model": model, "the plan": Path(plan)}
+    read |= {f"a file of the model's weights ({path.name})": path for path in weight_files(model)}
     inputs = check_export(Path(output), place, read)
-    found = _read(Path(model), given_inputs(shapes, constants), plan, place)
+    found = _read(model, given_inputs(shapes, constants), plan, place)
     if isinstance(found, Graph):
         return export(found, chosen_plan(found, plan, place)[0], place, Path(output), weights, inputs)
     return export_parts(found, plan, place, Path(output), weights, inputs)
@@ -119,13 +123,14 @@ def plan_pareto(
     Of a model in parts: those of each segment. From what the database knows of the model; nothing is measured. `save`:
     a folder for the plans' files.
     """
+    model = model_file(model, device)
     from autofuse.environment.place import Place
     from autofuse.graph.model import Graph
     from autofuse.parted.pareto import front_of_parts
     from autofuse.search.composition.pareto import plan_front
 
     folder, place = None if save is None else Path(save), Place(database, device, threads)
-    found = _read(Path(model), given_inputs(shapes, constants), "default", place)
+    found = _read(model, given_inputs(shapes, constants), "default", place)
     return plan_front(found, place, folder) if isinstance(found, Graph) else front_of_parts(found, place, folder)
 
 
@@ -145,17 +150,16 @@ def explain(
     `edge`: one or two operators, by comma: only edges of these. Of a model in parts: the edges of each segment, which
     part runs where, and why.
     """
+    model = model_file(model, device)
     from autofuse.environment.place import Place
     from autofuse.graph.model import Graph
     from autofuse.views.one_plan import explained
     from autofuse.views.parts import explain_parts
 
     place, given = Place(database, device, threads), given_inputs(shapes, constants)
-    read = _read(Path(model), given, plan, place)
+    read = _read(model, given, plan, place)
     if isinstance(read, Graph):
-        found: Explanation | PartsExplanation = explained(
-            read, plan, place, _alone(Path(model), given, read, plan, place)
-        )
+        found: Explanation | PartsExplanation = explained(read, plan, place, _alone(model, given, read, plan, place))
     else:
         found = explain_parts(read, plan, place)
     return found if edge is None else found.of(edge)

@@ -28,6 +28,9 @@ def report(
     `frame`: only this table, such as "candidates". `output`: a folder for report.md and one CSV file a table. `html`: a
     file for a page with plots, which needs no network.
     """
+    from autofuse.database.connection import require_database
+
+    require_database(database)
     from autofuse.views.report.reports import made
 
     folder, page = (None if path is None else Path(path) for path in (output, html))
@@ -40,6 +43,9 @@ def compare(first: str | int, second: str | int, *, database: str | None = None)
     Each run counts with what it measured itself. Two jobs (by their names) are compared model by model. Runs of two
     databases are compared once one is merged into the other (`db_merge`).
     """
+    from autofuse.database.connection import require_database
+
+    require_database(database)
     from autofuse.views.report.reports import compared
 
     return compared(database, _reference(first), _reference(second))
@@ -47,6 +53,9 @@ def compare(first: str | int, second: str | int, *, database: str | None = None)
 
 def open(database: str | None = None) -> Analysis:  # noqa: A001 the name in pandas and elsewhere, in a namespace
     """The profiling database as DataFrames, read-only."""
+    from autofuse.database.connection import require_database
+
+    require_database(database)
     from autofuse.views.frames.analysis import open_analysis
 
     return open_analysis(database)

@@ -28,6 +28,7 @@ from autofuse.values.arguments import (
     parse_size,
     parse_until,
 )
+from autofuse.values.outputs import model_file
 
 if TYPE_CHECKING:
     from autofuse.environment.place import Place
@@ -76,6 +77,8 @@ def tune(
     budget will reach, for each segment of a model in parts.
     """
     began = time.monotonic()  # the budget counts from here on, loading the compiler included
+    model = model_file(model, device)
+    _check_sizes(sizes, trace, dry_run)
     _check(seed, trained)
     budget_s = _budget_s(budget, trials)
     key = told_key(rpc_key, rpc_key_file)
@@ -90,12 +93,11 @@ def tune(
         budget_s=budget_s, trials=trials, seed=seed, space=space, exact=exact, pareto=pareto, trained=trained,
         given=given_inputs(shapes, constants), progress=progress or silent, stop=stop or never, alone=True,
     )  # fmt: skip
-    _check_sizes(sizes, trace, dry_run)
     if dry_run:
-        return _forecast(Path(model), place, request)
+        return _forecast(model, place, request)
     if sizes:
-        return _tiles(Path(model), place, sizes, None if trace is None else Path(trace), request, began)
-    return _plans(Path(model), place, request, began)
+        return _tiles(model, place, sizes, None if trace is None else Path(trace), request, began)
+    return _plans(model, place, request, began)
 
 
 def _plans(model: Path, place: Place, request: SearchRequest, began: float) -> TuneResult:
@@ -195,6 +197,7 @@ def tune_all(
     such as "06:30", instead of a `budget`. `early_stopping`: percent of a model's time that an hour more must promise.
     `memory_limit`: of each device's search process; `disk_limit`: of the database ("2G"). `listener`: see it.
     """
+    paths = [model_file(model) for model in models]
     _check(seed, trained)
     budget_s, key = _budget_s(budget, trials, until), told_key(rpc_key, rpc_key_file)
     from autofuse.job.coordinator import JobListener
@@ -219,7 +222,7 @@ def tune_all(
     told = listener or JobListener()
     found = answering(places(devices or ["local"], rpc, rpc_tracker, key, workers), told.say)
     named: dict[str, Any] = {"database": database, "name": run, "listener": told, "opener": OPENER}
-    return run_job([Path(model) for model in models], found, settings, **named)
+    return run_job(paths, found, settings, **named)
 
 
 def _limits(

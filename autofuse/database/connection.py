@@ -81,6 +81,11 @@ def locate(path_or_url: str | os.PathLike[str] | Location | None) -> Location:
 _ALLOWED = "allowed are a file path, sqlite:///FILE or postgresql+psycopg://USER@HOST/NAME"
 
 
+def require_database(path_or_url: str | None) -> None:
+    """DatabaseError at once where a database that is only asked is not there, or is none."""
+    prepare_file(locate(path_or_url), read_only=True)
+
+
 def prepare_file(location: Location, read_only: bool, create: bool = True) -> None:
     """Make the folder of a database to be written, and refuse what cannot become or be one.
 

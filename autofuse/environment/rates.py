@@ -16,7 +16,7 @@ from autofuse.errors import DeviceError
 from autofuse.measure.machine import LIMIT_S, probe_machine
 from autofuse.measure.remote.remote_rates import probe_device
 
-__all__ = ["RATES", "Neighbours", "core_rates", "known_rates", "machine_rates", "with_rates"]
+__all__ = ["RATES", "Neighbours", "core_rates", "known_rates", "machine_rates", "will_probe", "with_rates"]
 
 PROBING_SHARE, LEAST_PROBING_S = 0.15, 5.0
 """Part of a budget that probing takes at most; it is not begun where that is less than the second: nothing but a report
@@ -43,7 +43,7 @@ def machine_rates(
     take more than a part of the budget (None: it has no end)."""
     if found := known_rates(base, environment):
         return found
-    limit_s = LIMIT_S if budget_s is None else min(LIMIT_S, PROBING_SHARE * budget_s)
+    limit_s = _limit_s(budget_s)
     if limit_s < LEAST_PROBING_S:
         return None
     threads, profile = environment.setting.threads, environment.profile
@@ -55,6 +55,16 @@ def machine_rates(
         return asdict(probe_device(address, environment.target, threads, pinned, l3_bytes=l3_bytes, limit_s=limit_s))
     except DeviceError:
         return None
+
+
+def will_probe(base: ProfilingDatabase, environment: Environment, budget_s: float | None) -> bool:
+    """Whether `machine_rates` probes."""
+    return _limit_s(budget_s) >= LEAST_PROBING_S and not known_rates(base, environment)
+
+
+def _limit_s(budget_s: float | None) -> float:
+    """Seconds that probing may take out of a budget."""
+    return LIMIT_S if budget_s is None else min(LIMIT_S, PROBING_SHARE * budget_s)
 
 
 def core_rates(base: ProfilingDatabase, environment: Environment) -> CoreRates:

@@ -179,7 +179,7 @@ class Forecast:
     `kernels` of the default plan, `workloads` that differ, of which `known` have a time here. `candidates_per_s`: in
     run `rate_from` ("": a guess). Seconds in the order in which they are spent: `opening_s`, `first_s` (a time for
     each kernel of the default plan), `search_s` (for about `candidates`), `finals_s` (`finalists` built and measured
-    whole; `left_out`: plans that there is no time for).
+    whole; `left_out`: plans that there is no time for). `probing_s`: of the opening, to probe what the machine reaches.
     """
 
     budget_s: float | None
@@ -199,6 +199,7 @@ class Forecast:
     changes: ForecastChanges
     finalists: tuple[str, ...]
     left_out: tuple[str, ...]
+    probing_s: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,25 @@ def read_text(path: Path) -> str:
     return content.decode("utf-8")
 
 
+def model_file(model: str | os.PathLike[str], device: str = "") -> Path:
+    """The path of a model. InputError at once where no file is there, or none of a `device` that is named by its
+    profile: before anything is loaded that takes seconds and would find the same."""
+    path, profile = Path(model), Path(device)
+    status = _status(path, "the model")
+    if not stat.S_ISREG(status.st_mode):
+        raise InputError(f"{path}: not a file; give the path of an .onnx file")
+    if profile.suffix == ".toml":
+        _status(profile, "the device profile")
+    return path
+
+
+def _status(path: Path, what: str) -> os.stat_result:
+    try:
+        return path.stat()
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot read {what}: {getattr(error, 'strerror', None) or error}") from error
+
+
 def refuse_pipe(path: Path) -> None:
     """OSError for a pipe in place of a file that is read from its end: opening one waits for whoever writes there."""
     if path.is_fifo():

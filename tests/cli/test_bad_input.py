@@ -417,3 +417,30 @@ def test_a_pipe_in_place_of_a_library_is_not_waited_for(words: tuple[str, ...], 
     assert (done.returncode, done.stderr) == (
         2, "autofuse: pipe: cannot read the library: it is a pipe, no regular file\n"
     )  # fmt: skip
+
+
+MISSING = """
+import sys
+from typer.testing import CliRunner
+from autofuse.cli.main import app
+verbs = ("tune", "tune --dry-run", "tune --sizes n=1:4", "tune other.onnx", "inspect", "compile -o a.so",
+         "compile --sizes n=1:4 -o a.so", "bench", "bench --sizes n=1:4", "explain", "plan show",
+         "quantize -o b --calibration c")
+for verb in verbs:
+    done = CliRunner().invoke(app, [*verb.split(), "missing.onnx"])
+    assert done.exit_code == 2 and "onnx: cannot read the model: No such file" in done.stderr, (verb, done.stderr)
+for words in ("inspect model.onnx --device missing.toml", "tune model.onnx --device missing.toml"):
+    done = CliRunner().invoke(app, words.split())
+    assert done.exit_code == 2 and "missing.toml: cannot read the device profile: No such file" in done.stderr, words
+for verb in ("report", "status", "stop", "compare 1 2"):
+    done = CliRunner().invoke(app, [*verb.split(), "--db", "missing.db"])
+    assert done.exit_code == 2 and "missing.db: no such file" in done.stderr, (verb, done.exit_code, done.stderr)
+slow = {"tvm", "onnx", "onnxruntime", "optuna", "pandas", "scipy"} & set(sys.modules)
+assert not slow, slow
+"""
+
+
+def test_paths_that_lead_nowhere_are_refused_before_anything_slow_is_loaded(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").touch()
+    done = subprocess.run([sys.executable, "-c", MISSING], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -11,7 +11,15 @@ from typing import Any
 
 import pytest
 
-from autofuse.search.budget.time_budget import LINK_S, LINKED_KERNEL_S, race_until_decided_s
+from autofuse.search.budget.time_budget import (
+    FINALE_SHARE,
+    LINK_S,
+    LINKED_KERNEL_S,
+    MOST_FOR_ONE,
+    SLACK,
+    finale_most_s,
+    race_until_decided_s,
+)
 from autofuse.search.finals.finale import OBJECTS, UNTRIED, Estimates, Opening, wishes
 from autofuse.search.schedules.evidence import ENOUGH_TO_TELL, Counts, SearchEvidence
 
@@ -140,3 +148,19 @@ def test_a_race_lasts_until_it_is_decided_but_not_long_beyond_a_job_without_a_bu
     race_s: float, left_s: float, most_s: float
 ) -> None:
     assert race_until_decided_s(race_s, left_s) == most_s
+
+
+def test_the_finalists_get_as_much_of_a_budget_as_the_readme_says(tmp_path: Path) -> None:
+    found = estimates(tmp_path, {}, {"a": None, "b": None})
+    plans: Any = {name: SimpleNamespace() for name in ("default", "search", "none")}
+    several, one = FINALE_SHARE * SLACK, FINALE_SHARE * SLACK * MOST_FOR_ONE
+    kept = {budget_s: found.kept(plans, finale_most_s(budget_s)) for budget_s in range(1, 120)}
+    assert {len(finale.names) for finale, _ in kept.values()} == {0, 1, 2, 3}
+    for budget_s, (finale, seconds) in kept.items():
+        assert not finale.names or seconds <= (several if len(finale.names) > 1 else one) * budget_s
+    assert any(finale.names and seconds > several * budget_s for budget_s, (finale, seconds) in kept.items())
+    readme = " ".join((Path(__file__).parents[2] / "README.md").read_text().split())
+    assert (
+        f"up to {several:.0%} of the budget ({one:.0%} where there is time for a single plan)".replace("%", " %")
+        in readme
+    )

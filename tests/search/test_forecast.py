@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from autofuse import api
 from autofuse.cli.main import app
-from autofuse.search.budget.time_budget import FIRST_CANDIDATE_S
+from autofuse.search.budget.time_budget import FIRST_CANDIDATE_S, PROBING_S
 from autofuse.search.progress import Forecast
 
 
@@ -67,6 +67,18 @@ def test_a_budget_that_is_too_small_measures_no_plan_whole(two_layers: Path, tmp
     screen = CliRunner().invoke(app, ["tune", str(two_layers), "--budget", "2s", "--dry-run", "-n", "1"])
     assert screen.exit_code == 0, screen.stderr
     assert "no plan is built and measured whole: give a larger --budget" in screen.stdout
+
+
+def test_probing_the_machine_is_in_the_plan_where_no_run_has_its_rates(
+    two_layers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = told(two_layers, tmp_path / "absent.db", budget="10m")
+    assert first.probing_s == PROBING_S < first.opening_s
+    assert told(two_layers, tmp_path / "absent.db", budget="20s").probing_s == 0.0, "a tuning leaves it out, too"
+    screen = CliRunner().invoke(app, ["tune", str(two_layers), "--dry-run", "-n", "1", "--db", str(tmp_path / "a.db")])
+    assert "2.5 s of it probe what this machine reaches" in " ".join(screen.stdout.split())
+    monkeypatch.setattr("autofuse.environment.rates.known_rates", lambda base, environment: {"threads": 1})
+    assert told(two_layers, tmp_path / "absent.db", budget="10m").probing_s == 0.0
 
 
 def test_trials_bound_what_is_reached(two_layers: Path, tmp_path: Path) -> None:

@@ -34,7 +34,8 @@ def _facts(found: Forecast) -> Iterator[tuple[str, str]]:
     yield "budget", " or ".join(limits)
     source = f"as in run {found.rate_from}" if found.rate_from else GUESS
     yield "rate", f"{found.candidates_per_s:.2g} candidates a second, built and timed ({source})"
-    yield "opening", f"{_lasting(found.opening_s)}: reading the model, and ONNX Runtime's results"
+    probing = f"; {_lasting(found.probing_s)} of it probe what this machine reaches" if found.probing_s else ""
+    yield "opening", f"{_lasting(found.opening_s)}: reading the model, and ONNX Runtime's results{probing}"
     yield (
         "first times",
         f"{_lasting(found.first_s)}: {found.kernels} kernels in the default plan, {found.workloads} differ, "

@@ -23,6 +23,7 @@ from autofuse.cli.screens.render import Format, plain, show
 from autofuse.cli.screens.tune_view import tune_text
 from autofuse.errors import AutofuseError, InputError
 from autofuse.values.arguments import DEFAULT_MAX_DROP, format_duration, parse_constants, parse_shapes
+from autofuse.values.outputs import model_file
 
 if TYPE_CHECKING:
     from autofuse.api.results import Forecast, JobOutcome
@@ -196,6 +197,8 @@ def _tune_job(
     from autofuse.cli.screens.job_view import JobView, outcome_text
 
     try:
+        for model in models:
+            model_file(model)
         with graceful_stop() as stop_asked, JobView(log=log) as view:
             listener = api.JobListener(stop_asked, view, lambda text: say(f"autofuse: {text}"))
             outcome = api.tune_all(models, listener=listener, **named)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import stat
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
@@ -14,6 +13,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 from autofuse.errors import InputError
 from autofuse.graph.model import Origin
 from autofuse.graph.nodes import MAX_MODEL_BYTES
+from autofuse.values.outputs import model_file
 
 
 def read_model(path: Path) -> ModelProto:
@@ -22,16 +22,10 @@ def read_model(path: Path) -> ModelProto:
     InputError when the file is missing, truncated, not ONNX or over 2 GB, or when its weights lie
     outside its folder, are missing or are too short. Nothing outside the folder is opened.
     """
-    try:
-        status = path.stat()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"{path}: cannot read the model: {reason}") from error
-    if not stat.S_ISREG(status.st_mode):
-        raise InputError(f"{path}: not a file; give the path of an .onnx file")
-    if status.st_size > MAX_MODEL_BYTES:
+    size_bytes = model_file(path).stat().st_size
+    if size_bytes > MAX_MODEL_BYTES:
         raise InputError(
-            f"{path}: {status.st_size / 1e9:.1f} GB; an ONNX file ends at 2 GB, and autofuse takes models up to "
+            f"{path}: {size_bytes / 1e9:.1f} GB; an ONNX file ends at 2 GB, and autofuse takes models up to "
             "2 GB of weights: export a smaller model, or a part of it"
         )
     model = ModelProto()

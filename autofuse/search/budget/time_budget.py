@@ -65,15 +65,18 @@ SECONDS_AGAIN = 6.0
 FINALISTS = 4
 """Plans that are measured whole, where there is time for so many."""
 FINALE_SHARE = 0.5
-"""Part of a budget that building, checking and measuring the finalists whole may take at most."""
+"""Part of a budget that building, checking and measuring the finalists whole may be expected to take at most."""
 AGAIN = 4
 """Finalists that there has to be time for when they are raced again: what won, the default, the best, the untuned."""
 MOST_FOR_ONE = 1.6
 """So many times as much is kept for a single finalist where not even one fits in that part."""
 SLACK = 1.1
-"""The finalists get so much more time than they are expected to need: the search ends a little late."""
+"""The finalists get so much more time than they are expected to need: 55 % of a budget are kept for them at most, 88 %
+for a single one."""
 START_S = 2.0
 """Seconds that the processes which build the finalists take to start."""
+PROBING_S = 2.5
+"""Seconds of probing a machine's rates, where no run of this device and number of threads has them."""
 KERNEL_S = 0.8
 """Seconds of building a kernel, as long as the search has not built one."""
 LINKED_KERNEL_S = 0.03
@@ -128,7 +131,7 @@ def alone_race_seconds(budget_s: float | None) -> float:
 
 
 def finale_most_s(budget_s: float | None) -> float:
-    """Seconds out of `budget_s` that building and measuring the finalists may take at most."""
+    """Seconds out of `budget_s` that building and measuring the finalists may be expected to take at most."""
     return float("inf") if budget_s is None else FINALE_SHARE * budget_s
 
 

@@ -154,6 +154,20 @@ class Estimates:
         after_s = self.least_race_s(len(kept)) + steps_s
         return Finale(tuple(kept), builds, left_out, race_s if kept else 0.0, after_s, seconds)
 
+    def kept(self, plans: Mapping[str, FusionPlan], allowed_s: float) -> tuple[Finale, float]:
+        """The first of `plans` that a search keeps time for, as many as fit in `allowed_s`, and its seconds.
+
+        Where not even one fits, the most important one alone, up to `MOST_FOR_ONE` times as many seconds: a plan that
+        was checked as a whole is worth more than a longer search.
+        """
+        found, first = self.finale(plans, allowed_s), next(iter(plans), None)
+        if not found.names and first is not None:
+            one_s = SLACK * self.alone_s(first, plans[first])
+            if 0.0 < one_s <= SLACK * MOST_FOR_ONE * allowed_s:
+                left_out = tuple(name for name in found.left_out if name != first)
+                return replace(found, names=(first,), left_out=left_out, seconds=one_s / SLACK), one_s
+        return found, found.seconds * SLACK + self.alone_race_s
+
     @property
     def expected_race_s(self) -> float:
         """Seconds of timing finalists that are kept: few where nearly all times so far are trusted, for there a race is
@@ -285,11 +299,8 @@ def preferred(plans: Mapping[str, FusionPlan], kept: str, default: FusionPlan | 
 
 
 class Reserve:
-    """Seconds that measuring the finalists whole will take, as far as they fit in `allowed_s`: what a search keeps.
-
-    Where not even one fits, those of the most important one alone, up to `MOST_FOR_ONE` times as many: a plan that was
-    checked as a whole is worth more than a longer search.
-    """
+    """Seconds that measuring the finalists whole will take, as far as they fit in `allowed_s`: what a search keeps, see
+    `Estimates.kept`."""
 
     def __init__(self, standing: Standing, estimates: Estimates, allowed_s: float) -> None:
         self.standing, self.estimates, self.allowed_s = standing, estimates, allowed_s
@@ -308,10 +319,7 @@ class Reserve:
         return 0.0 if first is None else SLACK * self.estimates.alone_s(*first)
 
     def _seconds(self) -> float:
-        found, one_s = self.estimates.finale(self._wishes(), self.allowed_s), self.least_s()
-        if not found.names and 0.0 < one_s <= SLACK * MOST_FOR_ONE * self.allowed_s:
-            return one_s
-        return found.seconds * SLACK + self.estimates.alone_race_s
+        return self.estimates.kept(self._wishes(), self.allowed_s)[1]
 
     def _wishes(self) -> Mapping[str, FusionPlan]:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from autofuse.database.database import ProfilingDatabase, open_for_lookup
 from autofuse.database.records import Setting
 from autofuse.environment.named_plans import named_plan
 from autofuse.environment.place import Place
+from autofuse.environment.rates import will_probe
 from autofuse.errors import AutofuseError
 from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.planner.rewriting import RewritingPlanner
@@ -16,7 +18,14 @@ from autofuse.graph.loading.load import load
 from autofuse.kernels.lowering.coverage import require_kernels
 from autofuse.measure.children.process import available_cores
 from autofuse.search.budget.budget import now
-from autofuse.search.budget.time_budget import FIRST_CANDIDATE_S, FLIPS_AHEAD, LITTLE_FUSION, SLACK, finale_most_s
+from autofuse.search.budget.time_budget import (
+    FIRST_CANDIDATE_S,
+    FLIPS_AHEAD,
+    LITTLE_FUSION,
+    PROBING_S,
+    alone_race_seconds,
+    finale_most_s,
+)
 from autofuse.search.finals.finale import Estimates, Finale, Opening
 from autofuse.search.plans.plan_search import PlanSearch
 from autofuse.search.progress import Forecast, ForecastChanges, SearchRequest
@@ -46,9 +55,10 @@ def forecast(model: Path, place: Place, request: SearchRequest) -> Forecast:
         workloads, missing = evidence.of(default), evidence.missing(default)
         plans = {"default": default, **_little_fusion(evidence)}
         estimates = Estimates.of(evidence, Opening(load_s, load_s), available_cores(), budget_s)
-        opening_s, first_s = 2 * load_s, len(missing) * candidate_s
-        finals = estimates.finale(plans, finale_most_s(budget_s))
-        finals_s = finals.seconds * SLACK
+        estimates = replace(estimates, alone_race_s=alone_race_seconds(budget_s) if request.alone else 0.0)
+        probing_s = PROBING_S if will_probe(base, environment, budget_s) else 0.0
+        opening_s, first_s = 2 * load_s + probing_s, len(missing) * candidate_s
+        finals, finals_s = estimates.kept(plans, finale_most_s(budget_s))
         if budget_s is None:
             search_s = max(0.0, (trials or 0) * candidate_s - first_s)
         else:
@@ -60,7 +70,7 @@ def forecast(model: Path, place: Place, request: SearchRequest) -> Forecast:
             len(evidence.admit(default).kernels), len(workloads),
             sum(search.best_us is not None for search in workloads),
             rate, run, opening_s, first_s, search_s, finals_s, int(search_s / candidate_s), changes,
-            _measured_whole(finals, budget_s, opening_s), finals.left_out,
+            _measured_whole(finals, budget_s, opening_s), finals.left_out, probing_s,
         )  # fmt: skip
 
 
