@@ -170,16 +170,15 @@ def compile(  # noqa: A001 the verb's name, in a namespace of its own
     an execution provider for ONNX Runtime (see `autofuse.ort.register`). `context`: made once for many models, in place
     of the arguments from `database` to `trained`. `progress`: called with a phase, and how many kernels are done.
     """
+    if output is None and not dry_run:
+        raise InputError("--output: the library to write is missing, such as --output model.so (or give --dry-run)")
     model = model_file(model, device)
     from autofuse.compiler import Policy, compile_in
     from autofuse.environment.place import Place
     from autofuse.fusion.plan import ScheduleLimits
 
-    if output is None and not dry_run:
-        raise InputError("--output: the library to write is missing, such as --output model.so (or give --dry-run)")
-    forms = _forms(model, shapes, buckets, constants)
+    forms, target = _forms(model, shapes, buckets, constants), None if output is None or dry_run else Path(output)
     opened, kept = _opened(sizes, forms, buckets), _kept(caches, sizes, format)
-    target = None if output is None or dry_run else Path(output)
     form, key = check_library_format(format), None if sign is None else Path(sign)
     limits = ScheduleLimits(weight_growth=weight_growth, exact=exact)
     policy = Policy(check_miss_policy(on_miss), strict, require_complete, limits, trained)
@@ -342,10 +341,10 @@ def bench(
     which must have signed it. `sizes`: one named size stays open in a range, as for `compile`; up to nine sizes of it
     are raced, from the smallest to the largest, each as many times the one before, and share `budget`.
     """
-    model = model_file(model, device)
     if trust and library is None:
         raise InputError("--trust: it is for the library that --library names; what is compiled now is not signed")
     policy, rivals, budget_s = check_miss_policy(on_miss), parse_rivals(against), parse_duration(budget, "--budget")
+    model = model_file(model, device)
     from autofuse.benchmark import BenchRequest
     from autofuse.benchmark import bench as run_bench
     from autofuse.environment.place import Place

@@ -77,17 +77,14 @@ def tune(
     budget will reach, for each segment of a model in parts.
     """
     began = time.monotonic()  # the budget counts from here on, loading the compiler included
-    model = model_file(model, device)
-    _check_sizes(sizes, trace, dry_run)
-    _check(seed, trained)
+    _check(seed, trained, space)
     budget_s = _budget_s(budget, trials)
-    key = told_key(rpc_key, rpc_key_file)
+    _check_sizes(sizes, trace, dry_run)
+    key, model = told_key(rpc_key, rpc_key_file), model_file(model, device)
     from autofuse.environment.place import Place
-    from autofuse.environment.space import load_space
     from autofuse.search.budget.budget import never
     from autofuse.search.progress import SearchRequest, silent
 
-    load_space(space, "generic")
     place = Place(database, device, threads, rpc, rpc_tracker, key)
     request = SearchRequest(
         budget_s=budget_s, trials=trials, seed=seed, space=space, exact=exact, pareto=pareto, trained=trained,
@@ -197,9 +194,9 @@ def tune_all(
     such as "06:30", instead of a `budget`. `early_stopping`: percent of a model's time that an hour more must promise.
     `memory_limit`: of each device's search process; `disk_limit`: of the database ("2G"). `listener`: see it.
     """
-    paths = [model_file(model) for model in models]
-    _check(seed, trained)
+    _check(seed, trained, space)
     budget_s, key = _budget_s(budget, trials, until), told_key(rpc_key, rpc_key_file)
+    paths = [model_file(model) for model in models]
     from autofuse.job.coordinator import JobListener
     from autofuse.job.places import answering, places
     from autofuse.job.run import run_job
@@ -211,14 +208,9 @@ def tune_all(
         ends_at=None if until is None else parse_until(until, datetime.now().astimezone()),
         trials=trials,
         threads=threads,
-        scheduler=parse_executor(executor),
-        seed=seed,
-        space=space,
-        exact=exact,
-        trained=trained,
-        given=given_inputs(shapes, constants),
-        **_limits(early_stopping, memory_limit, disk_limit),
-    )
+        scheduler=parse_executor(executor), seed=seed, space=space, exact=exact, trained=trained,
+        given=given_inputs(shapes, constants), **_limits(early_stopping, memory_limit, disk_limit),
+    )  # fmt: skip
     told = listener or JobListener()
     found = answering(places(devices or ["local"], rpc, rpc_tracker, key, workers), told.say)
     named: dict[str, Any] = {"database": database, "name": run, "listener": told, "opener": OPENER}
@@ -265,9 +257,12 @@ def _check_sizes(sizes: Ranges | None, trace: StrPath | None, dry_run: bool) -> 
         raise InputError("--sizes: --dry-run forecasts searches at fixed sizes only; name them with --shape")
 
 
-def _check(seed: int, trained: str | None) -> None:
-    """InputError at once for a seed that is none, and a model that is not there."""
+def _check(seed: int, trained: str | None, space: str | None) -> None:
+    """InputError at once for a seed that is none, and a model or a search space that is not there."""
     check_seed(seed)
+    from autofuse.environment.space import load_space
+
+    load_space(space, "generic")
     if trained is not None:
         from autofuse.learning.stored import find_model
 
