@@ -6,7 +6,7 @@ with the sizes that are known then. What is computed of shapes alone is there on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
@@ -52,6 +52,11 @@ class OpenHead:
     reasons: Mapping[int, str]
     sizes: tuple[OpenSize, ...] = ()
 
+    @property
+    def own(self) -> Piece:
+        """The part that is the head."""
+        return self.pieces[self.place]
+
     def choice(self, graph: Graph) -> Choice:
         """The parts of the model; `graph`: that of the head."""
         pieces = [replace(one, graph=graph) if place == self.place else one for place, one in enumerate(self.pieces)]
@@ -67,7 +72,9 @@ def finds_places(model: Path) -> bool:
 @contextmanager
 def heads_of(model: Path, given: Given, sizes: Sequence[OpenSize]) -> Iterator[Iterator[OpenHead]]:
     """The heads that a model may have, in files that are there for as long: what stands before operators that find
-    places, and what stands between these and the images that are made of the inputs, by resizing, say.
+    places, and what stands between these and the images that are made of the inputs, by resizing, say. Behind these
+    come shorter ones, which end with the last windows: rows of all places, and boxes that are made of them, may depend
+    on sizes in ways that ours have no kernels for.
 
     None of a model without such operators, or with some that ONNX Runtime computes otherwise than ONNX says, or does
     not know.
@@ -78,20 +85,22 @@ def heads_of(model: Path, given: Given, sizes: Sequence[OpenSize]) -> Iterator[I
 
 def _heads(model: Path, given: Given, sizes: Sequence[OpenSize], folder: Path) -> Iterator[OpenHead]:
     fixed = {size.name: size.low for size in sizes if size.is_fixed and not size.follows}
-    for make, known in ((_from_inputs, {}), (_from_images, fixed)):
+    seen: set[tuple[tuple[str, ...], tuple[str, ...]]] = set()
+    for short, (make, known) in product((False, True), ((_from_inputs, {}), (_from_images, fixed))):
         try:
             with TypeInference(file_title(model)) as types:
                 source = read_source(model, given, inferred(types), open_sizes=True, fixed=known)
-            found = make(source, sizes, folder / model.name)
+            found = make(_Cut(source, short), sizes, folder / model.name)
         except AutofuseError:
             found = None
-        if found is not None:
+        if found is not None and (ends := (found.own.inputs, found.own.outputs)) not in seen:
+            seen.add(ends)
             yield found
 
 
-def _from_inputs(source: Source, _sizes: Sequence[OpenSize], path: Path) -> OpenHead | None:
+def _from_inputs(cut: _Cut, _sizes: Sequence[OpenSize], path: Path) -> OpenHead | None:
     """The head that begins with the inputs of a model."""
-    cut = _Cut(source)
+    source = cut.source
     if not _is_usable(cut):
         return None
     pieces = _piece(source, cut.head, cut.results, "segment0"), _piece(source, cut.behind, cut.left, "rest1")
@@ -99,10 +108,9 @@ def _from_inputs(source: Source, _sizes: Sequence[OpenSize], path: Path) -> Open
     return OpenHead(path, source, pieces, 0, cut.reasons)
 
 
-def _from_images(source: Source, sizes: Sequence[OpenSize], path: Path) -> OpenHead | None:
+def _from_images(cut: _Cut, sizes: Sequence[OpenSize], path: Path) -> OpenHead | None:
     """The head that begins with the images of the first windows, whose sizes are found by running what makes them."""
-    cut = _Cut(source)
-    images = cut.images()
+    source, images = cut.source, cut.images()
     if not _is_usable(cut) or not images:
         return None
     before = cut.ancestors(images)
@@ -202,11 +210,11 @@ def _forget_sizes(model: OnnxModel, own: Iterable[str]) -> None:
 
 
 class _Cut:
-    """What belongs to each side. `found`: the operators whose results have as many places as the data say; `head`,
-    `behind`: operators in order; `results`, `left`: what each side makes that is read elsewhere; `reasons`: see
-    `Choice`."""
+    """What belongs to each side. `short`: whether the head ends with its last windows. `found`: the operators whose
+    results have as many places as the data say; `head`, `behind`: operators in order; `results`, `left`: what each side
+    makes that is read elsewhere; `reasons`: see `Choice`."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, short: bool = False) -> None:
         self.source = source
         self.maker = {name: node for node in source.nodes for name in node.writes}
         self.found: list[Node] = []
@@ -223,7 +231,17 @@ class _Cut:
                 name in self.maker and self.maker[name].place in counted for name in node.reads
             ):
                 counted.add(node.place)
+        if short:
+            self._end_with_windows(counted)
         self._part(counted)
+
+    def _end_with_windows(self, counted: Collection[int]) -> None:
+        """Leaves what no window of the head needs to the other side."""
+        windows = [one for one in self.source.nodes if one.op_type in WINDOWS and one.place not in self.reasons]
+        kept = self.ancestors(name for one in windows for name in one.writes)
+        for node in self.source.nodes if kept else ():
+            if node.place not in kept and node.place not in counted:
+                self.reasons.setdefault(node.place, "it stands behind the last windows whose sizes stay open")
 
     def _part(self, counted: set[int]) -> None:
         source, maker = self.source, self.maker

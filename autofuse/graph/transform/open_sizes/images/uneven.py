@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import product
-from math import lcm
+from math import gcd, lcm
 
 from autofuse.errors import InputError
 from autofuse.graph.loading.given.sizes import OpenSize
@@ -134,7 +134,7 @@ class _Read:
                 raise self.refused(name, f"{shown} has several of them")
             self.known.setdefault(seen, set()).add(joined)
             return joined
-        for one in self.candidates(name, axis, seen, number, found):
+        for one in map(self.plainest, self.candidates(name, axis, seen, number, found)):
             if all(one.at(point) == extent for point, extent in zip(self.samples, seen, strict=True)):
                 self.known.setdefault(seen, set()).add(one)
                 return one
@@ -173,6 +173,18 @@ class _Read:
                 yield replace(before, factor=before.factor * times.numerator, more=more)
         if len(known) == 1:
             yield from known
+
+    def plainest(self, extent: Extent) -> Extent:
+        """An extent without what changes nothing since a size has steps: of multiples of 32, (size + 31) / 64 is
+        size / 64, and twice size / 32 is size / 16. Two that are the same at each size are equal then."""
+        if extent.times is not None:
+            return extent
+        unit = gcd(self.sizes[extent.size].step, extent.per)
+        extent = replace(extent, shift=extent.shift // unit * unit)
+        if unit < extent.per:
+            return extent
+        share = gcd(extent.factor, extent.per)
+        return replace(extent, factor=extent.factor // share, per=extent.per // share)
 
     def window(self, operator: Operator, axis: int) -> tuple[int, int, int]:
         """Stride, padding, and places that a window reaches over along an axis."""
