@@ -67,6 +67,8 @@ class _Finder:
     examine: Examine
     least_us: float | None
     found: dict[tuple[object, ...], Graph | str] = field(default_factory=dict)
+    piece: Piece | None = None
+    """The part of the rest that is cut."""
     idle: frozenset[int] = frozenset()
     """Operators of shapes that only segments of rows need, which compute them anew."""
 
@@ -82,6 +84,7 @@ class _Finder:
 
     def parts(self, piece: Piece) -> list[Piece]:
         """A part of the rest, cut where segments of rows begin and end."""
+        self.piece = piece
         own = {node.place for node in piece.nodes if self._fits(node)}
         while own:
             cuts = self._cut(piece, own)
@@ -195,10 +198,12 @@ class _Finder:
         return sorted(found)
 
     def _results(self, members: Collection[int]) -> list[str]:
-        """What is needed of some operators' results elsewhere."""
+        """What is needed of some operators' results elsewhere in the part that is cut, and of it: another part may
+        compute the same sizes for itself."""
+        assert self.piece is not None
         inside = {*members, *self.idle}
-        wanted = {name for node in self.source.nodes if node.place not in inside for name in node.reads}
-        wanted |= set(self.source.outputs)
+        wanted = {name for node in self.piece.nodes if node.place not in inside for name in node.reads}
+        wanted |= set(self.piece.outputs)
         return [name for place in sorted(members) for name in self.source.nodes[place].writes if name in wanted]
 
     def most_rows(self, members: Sequence[int]) -> int:

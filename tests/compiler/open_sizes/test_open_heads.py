@@ -55,13 +55,54 @@ shrunk (float[1, 3, height, width] image) => (float[1, k] values, int64[1, k] fo
 }}"""
 )
 """Images of at most 20 places a side are made of the inputs, as detectors resize these."""
+PYRAMID = (
+    SHRUNK[: SHRUNK.index("  a = Conv")].replace("float[1, k] values, int64[1, k] found", "float[n, 6] y")
+    + """
+  a = Conv <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> (x, w)
+  m = Relu (a)
+  n = Conv <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> (m, wm)
+  size = Shape (m)
+  up = Resize <mode = "nearest", coordinate_transformation_mode = "asymmetric"> (n, , , size)
+  both = Add (m, up)
+  s = Conv <kernel_shape = [1, 1]> (both, wc)
+  e = Conv <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> (n, wm)
+  least = ReduceMean <keepdims = 0> (e)
+  map = Squeeze (s, one)
+  over = Greater (map, least)
+  k = NonZero (over)
+  t = Transpose (k)
+  places_last = Transpose <perm = [0, 2, 3, 1]> (both)
+  g = GatherND (places_last, t)
+  b = Gemm (g, wr)
+  extent = Cast <to = 1> (high)
+  longest = ReduceMax <keepdims = 0> (extent)
+  y = Mul (b, longest)
+}"""
+)
+"""Maps of three scales of such images, and a product of the places that are found."""
 WEIGHTS: dict[str, Array] = {
     "w": weight(8, 3, 3, 3), "wc": weight(1, 8, 1, 1), "wb": weight(4, 8, 1, 1), "five": np.array([5]),
     "places": np.array([0, -1, 4]), "last": np.array([-1]), "four": np.array([1, 1, 4]), "half": np.float32(0.5),
-    "zero": np.array([0]), "two": np.array([2]),
+    "zero": np.array([0]), "two": np.array([2]), "one": np.array([1]), "wm": weight(8, 8, 3, 3), "wr": weight(8, 6),
     "four_axes": np.array([4]), "twenty": np.array([20, 20]),
 }  # fmt: skip
 IMAGES = {"height": (6, 40, 2), "width": (6, 40, 2)}
+
+
+@pytest.fixture
+def any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every segment pays, however small it is."""
+    monkeypatch.setattr("autofuse.segments.worth.LEAST_US", 0.0)
+
+
+def assert_onnx_runtimes(library: Path, model: Path, name: str) -> None:
+    """A library computes what ONNX Runtime does, of the smallest images, the largest, and others."""
+    session, wanted = autofuse.Session(str(library)), onnxruntime.InferenceSession(str(model))
+    draw = np.random.default_rng(0)
+    for height, width in ((8, 8), (40, 40), (16, 36), (20, 12), (8, 28)):
+        feeds = {name: draw.standard_normal((1, 3, height, width)).astype(np.float32)}
+        for one, other in zip(session.run(None, feeds), wanted.run(None, feeds), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(("text", "sizes"), [(BEST, {"batch": (1, 4), **IMAGES}), (ABOVE, IMAGES)])
@@ -96,8 +137,30 @@ def test_images_that_are_made_of_the_inputs_have_sizes_of_their_own(tmp_path: Pa
             np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
-def test_a_head_whose_sizes_cannot_stay_open_is_refused_by_both_reasons(tmp_path: Path) -> None:
+def test_a_head_ends_with_its_last_windows_where_what_is_behind_cannot_stay_open(tmp_path: Path) -> None:
     text = ABOVE.replace("s = Sigmoid (c)", "d = CumSum (c, three)\n  s = Sigmoid (d)")
+    used = {name: array for name, array in WEIGHTS.items() if re.search(rf"[(,] ?{name}[),]", text)}
+    model, library = write(tmp_path / "finds.onnx", text, {**used, "three": np.array(3)}), tmp_path / "finds.so"
+    report = api.compile(model, library, sizes=IMAGES, threads=THREADS, database=str(tmp_path / "a.db"))
+    assert ["CumSum" in part.kinds for part in report.parts] == [False, True]
+    assert "2 Conv" in report.parts[0].kinds
+    assert_onnx_runtimes(library, model, "x")
+
+
+def test_a_pyramid_of_images_that_are_made_has_rows_behind_it(tmp_path: Path, any_size: None) -> None:
+    """Sizes count on both sides, strides do not divide them, and ours compute the rows that are found, too."""
+    used = {name: array for name, array in WEIGHTS.items() if re.search(rf"[(,] ?{name}[),]", PYRAMID)}
+    model, library = write(tmp_path / "pyramid.onnx", PYRAMID, used), tmp_path / "pyramid.so"
+    sizes = {"height": (8, 40, 4), "width": (8, 40, 4)}
+    report = api.compile(model, library, sizes=sizes, threads=THREADS, database=str(tmp_path / "a.db"))
+    assert [part.side for part in report.parts] == ["ONNX Runtime", "autofuse"] * 2 + ["ONNX Runtime"]
+    assert "4 Conv" in report.parts[1].kinds
+    assert report.parts[3].kinds.startswith("up to 1024 rows: 1 Gemm")
+    assert_onnx_runtimes(library, model, "image")
+
+
+def test_a_head_whose_sizes_cannot_stay_open_is_refused_by_both_reasons(tmp_path: Path) -> None:
+    text = ABOVE.replace("c = Conv <kernel_shape = [1, 1]> (m, wc)", "d = CumSum (m, three)\n  c = Conv (d, wc)")
     used = {name: array for name, array in WEIGHTS.items() if re.search(rf"[(,] ?{name}[),]", text)}
     model = write(tmp_path / "finds.onnx", text, {**used, "three": np.array(3)})
     with pytest.raises(InputError, match=r"(?s)NonZero.*stands before it.*CumSum"):
