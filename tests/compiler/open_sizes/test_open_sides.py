@@ -78,3 +78,39 @@ behind (float[1, 24, height, width] x) => (float[1, height, 24] y, float[1, 1, w
 def test_channels_behind_the_sides_are_reduced_alike(tmp_path: Path) -> None:
     model = write(tmp_path / "behind.onnx", CHANNELS_BEHIND, {"first": np.array([1]), "second": np.array([2])})
     check_images(model, built_images(model, RANGES), POINTS)
+
+
+COORDINATES = """
+coordinates (float[1, 16, height, width] x) => (float[1, 16, height, width] y, float[1, 16, places, 1] a) {
+  p = MaxPool <kernel_shape = [1, 1]> (x)
+  h = ReduceMean (p, columns)
+  v = ReduceMean (p, rows)
+  t = Transpose <perm = [0, 1, 3, 2]> (v)
+  j = Concat <axis = 2> (h, t)
+  k = Conv <kernel_shape = [1, 1]> (j, one, bias)
+  a = Tanh (k)
+  shape = Shape (x)
+  high = Gather (shape, two)
+  wide = Gather (shape, three)
+  lengths = Concat <axis = 0> (high, wide)
+  b, c = Split <axis = 2> (a, lengths)
+  d = Transpose <perm = [0, 1, 3, 2]> (c)
+  m = Mul (p, b)
+  y = Mul (m, d)
+}"""
+"""Coordinate attention: the means of rows and of columns are joined, and parted again."""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("parts", ["Split", "Slice"])
+def test_sides_that_are_joined_and_parted_again_are_right_at_any_size(tmp_path: Path, parts: str) -> None:
+    given = {"one": weight(16, 16, 1, 1), "bias": weight(16), "two": np.array([2]), "three": np.array([3]), **AXES}
+    text = COORDINATES
+    if parts == "Slice":
+        whole = "b = Slice (a, zero, high, two)\n  c = Slice (a, high, last, two)"
+        text = text.replace("b, c = Split <axis = 2> (a, lengths)", whole)
+        text = text.replace("  wide = Gather (shape, three)\n  lengths = Concat <axis = 0> (high, wide)\n", "")
+        given |= {"zero": np.array([0]), "last": np.array([2**31])}
+        del given["three"]
+    model = write(tmp_path / "coordinates.onnx", text, given)
+    check_images(model, built_images(model, RANGES), POINTS)

@@ -13,6 +13,7 @@ from autofuse.graph.model import Graph, Operator
 from autofuse.graph.transform.open_sizes.attention import ELEMENTWISE, VIEWS
 from autofuse.graph.transform.open_sizes.images.scales.parts import Scales, StuckError
 from autofuse.graph.transform.open_sizes.images.scales.rules import RULES
+from autofuse.graph.transform.open_sizes.images.scales.sides import joins_sizes
 from autofuse.graph.transform.open_sizes.open_graph import with_names_of
 
 Array = NDArray[np.generic]
@@ -38,7 +39,7 @@ def _add(scales: Scales, operator: Operator) -> None:
     """Writes an operator, on maps where it can."""
     scales.root = operator.name
     rule = RULES.get(operator.op_type) if not operator.domain else None
-    begins = operator.op_type in VIEWS
+    begins = operator.op_type in VIEWS or joins_sizes(scales, operator)
     count = len(scales.operators)
     if rule is not None and (begins or any(map(scales.is_merged, operator.inputs))) and rule(scales, operator):
         return

@@ -11,6 +11,7 @@ from autofuse.graph.model import Operator
 from autofuse.graph.transform.open_sizes.attention import ELEMENTWISE, VIEWS
 from autofuse.graph.transform.open_sizes.images.scales.fitting import Pattern, fitted, lead_of, lengths, pattern_of
 from autofuse.graph.transform.open_sizes.images.scales.parts import Part, Rows, Scales, Shape
+from autofuse.graph.transform.open_sizes.images.scales.sides import joins_sizes, of_single_places, parts_again
 from autofuse.graph.transform.open_sizes.open_graph import constant_integers
 
 MATRIX = 2
@@ -111,10 +112,10 @@ def _concat(scales: Scales, operator: Operator) -> bool:
     """Along an axis that is one of each map, maps are joined; along places, or beside them, the tensor gets parts."""
     made, merged = operator.outputs[0], [name for name in operator.inputs if scales.is_merged(name)]
     target = scales.shapes[made]
-    if not merged:
-        return False
     axis = _axis(operator, 0, len(target))
-    if not all(scales.form(name).is_plain(axis) for name in merged):
+    if not merged and not joins_sizes(scales, operator):
+        return False
+    if not merged or not all(scales.form(name).is_plain(axis) for name in merged):
         forms = [scales.form(name) for name in operator.inputs]
         if any(form.several and form.axis != axis for form in forms):
             return False
@@ -202,6 +203,8 @@ def _scales_again(scales: Scales, operator: Operator, source: Rows) -> bool:
 
 def _slice(scales: Scales, operator: Operator) -> bool:
     """A part of axes that are one of each map; merged ones stay whole."""
+    if parts_again(scales, operator):
+        return True
     source, made = scales.form(operator.inputs[0]), operator.outputs[0]
     shape, target = scales.shapes[operator.inputs[0]], scales.shapes[made]
     starts, ends, axes, steps = (constant_integers(scales.given, operator, place) for place in (1, 2, 3, 4))
@@ -340,7 +343,8 @@ RULES: Mapping[str, Callable[[Scales, Operator], bool]] = {
     **dict.fromkeys(("LogSoftmax", "Softmax"), _softmax),
     **dict.fromkeys(("ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum"), _reduction),
     "Concat": _concat,
-    "Conv": _mean_of_bins,
+    "BatchNormalization": of_single_places,
+    "Conv": lambda scales, operator: _mean_of_bins(scales, operator) or of_single_places(scales, operator),
     "Gather": _gather,
     **dict.fromkeys(("Gemm", "MatMul"), _product),
     "Slice": _slice,
