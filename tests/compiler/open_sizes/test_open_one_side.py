@@ -85,3 +85,35 @@ def test_convolutions_of_images_with_a_fixed_side_go_over_the_whole_image(tmp_pa
     )
     around = [group.source for group in found.groups if "Conv" in group.group or "MaxPool" in group.group]
     assert len(around) >= 6 and not any("tile of" in source for source in around), around
+
+
+def by_places(folder: Path, shape: str, factor: tuple[int, ...]) -> Path:
+    """Factors that differ from one place of the fixed side to the next, before a pooling and between convolutions that
+    see one place: those of the frequencies of a spectrogram."""
+    text = f"""
+    by_places (float[1, 16, {shape}] x) => (float[1, 16, a, b] y, float[1, 16, 1, 1] z, float[1, 16, 1, 1] t) {{
+      c1 = Conv (x, w1)
+      m1 = Mul (c1, k)
+      y = Conv (m1, w1)
+      m2 = Mul (x, k)
+      z = GlobalMaxPool (m2)
+      t = GlobalAveragePool (x)
+    }}"""
+    return write(folder / "by_places.onnx", text, {"w1": weight(16, 16, 1, 1), "k": weight(*factor)})
+
+
+@pytest.mark.parametrize(
+    ("fixed", "shape", "factor"),
+    [
+        ("height", "8, width", (1, 1, 8, 1)), ("width", "height, 1", (1, 16, 1, 1)),
+        pytest.param("height", "16, width", (16, 1), marks=pytest.mark.long),
+        pytest.param("width", "height, 6", (6,), marks=pytest.mark.long),
+        pytest.param("width", "height, 16", (16, 1, 16), marks=pytest.mark.long),
+    ],
+)  # fmt: skip
+def test_places_of_the_fixed_side_keep_their_own_factors(
+    tmp_path: Path, fixed: str, shape: str, factor: tuple[int, ...]
+) -> None:
+    model = by_places(tmp_path, shape, factor)
+    library = built_images(model, {other(fixed): (3, 70)}, threads=1)
+    check_images(model, library, [{other(fixed): size} for size in SHAPES])

@@ -54,6 +54,8 @@ from autofuse.kernels.workload.workload import Value, Workload
 
 PLANE = [2, 3]
 """The axes of an image of which one or both are open."""
+_OF_CHANNELS = ("Conv", "BatchNormalization")
+"""Operators whose constants have an element a channel, not one a place."""
 SAMPLE = (64, 112)
 """Places of the sample whose schedule a kernel has: of so many tiles that chunks of each size are some."""
 FEW = (8, 8)
@@ -258,22 +260,33 @@ class _WholeGrid:
         assert isinstance(form, Convolution)
         algorithm = str(knobs["algorithm"])
         form = group_lanes(form) if algorithm == "group_lanes" else form
-        emitters = PLACES if algorithm in PLACES and self.sees_one_place(form) else EMITTERS
+        emitters = PLACES if algorithm in PLACES and self.sees_one_place(scope.workload, form) else EMITTERS
         emitters[algorithm](scope, nest, form, knobs, extents).emit()
 
-    def sees_one_place(self, form: Convolution) -> bool:
+    def sees_one_place(self, workload: Workload, form: Convolution) -> bool:
         """Whether each result sees the place where it stands alone, and all tensors have all places or none."""
         still = all((type(one), one.taps, one.stride) == (Window, 1, 1) for one in form.windows)
         opened, shape = self.form.outputs[0].axes, self.form.outputs[0].value.shape
         wanted = [axis for axis in PLANE if axis in opened or shape[axis] > 1]
+        fixed = [axis for axis in wanted if axis not in opened]
+
+        def aligned(own: Sequence[int]) -> tuple[int, ...]:
+            return (*(1,) * (len(shape) - len(own)), *own)[-len(shape) :]
 
         def places(one: Given) -> int:
-            argument = one.argument
-            own = argument.value.shape if len(argument.value.shape) == len(shape) else (1,) * len(shape)
-            return sum(axis in argument.axes if axis in opened else own[axis] == shape[axis] for axis in wanted)
+            own, behind = aligned(one.argument.value.shape), len(shape) - len(one.argument.value.shape)
+            return sum(
+                own[axis] == shape[axis] if axis in fixed else axis - behind in one.argument.axes for axis in wanted
+            )
 
+        beside = (index for one in workload.operators if one.op_type not in _OF_CHANNELS for index in one.inputs)
+        constants = (workload.values[one] for one in beside if one >= 0)
+        alike = (
+            one.kind not in ("constant", "literal") or not fixed or aligned(one.shape)[fixed[0]] == 1
+            for one in constants
+        )
         flat = PLANE[-1] in wanted and all(places(one) in (0, len(wanted)) for one in self.arguments)
-        return still and not self.form.borders and flat
+        return still and not self.form.borders and flat and all(alike)
 
     def array(self, value: Value, given: Given, strides: tuple[Expr, ...], image: Expr) -> Array:
         """What belongs to an image of an argument; all of it, where it is the same for each."""

@@ -26,7 +26,7 @@ from autofuse.graph.transform.open_sizes.images.grid_attention import (
 )
 from autofuse.graph.transform.open_sizes.images.grid_graph import GridGraph
 from autofuse.graph.transform.open_sizes.images.grid_windows import Look, gathers_apart, look_of
-from autofuse.graph.transform.open_sizes.images.over_places.reducing import reduces_places
+from autofuse.graph.transform.open_sizes.images.over_places.reducing import reduces_places, varies_along_fixed
 from autofuse.graph.transform.open_sizes.images.over_places.resizing import resizing_of
 from autofuse.graph.transform.open_sizes.images.sliding import beyond_windows
 from autofuse.graph.transform.open_sizes.over_rows.recurrences import recurs
@@ -333,7 +333,7 @@ def _is_reduction(known: GridOperators, operators: Sequence[Operator]) -> bool:
         for name in read_here
         if opened.has(name)
     )
-    return all(alike)
+    return all(alike) and not any(varies_along_fixed(opened, reduction, name) for name in read_here - made - {data})
 
 
 def _is_read_along(operator: Operator) -> bool:

@@ -65,8 +65,10 @@ class _Reduction:
         self.rank, self.extents = len(shape), whole[0].extents
         self.channels = shape[-1] if self.in_rows else shape[1]
         self.maps = self.channels // self.block
-        places = self.extents[1:-1] if self.in_rows else self.extents[2:]
-        self.places = builder.bind(prod(places[1:], start=places[0] * 1))
+        axes = range(1, self.rank - 1) if self.in_rows else range(2, self.rank)
+        self.places = builder.bind(prod((self.extents[axis] for axis in axes[1:]), start=self.extents[axes[0]] * 1))
+        # Whatever is read along an axis of extent 1 stands at its only place.
+        self.along = max((axis for axis in axes if shape[axis] != 1), default=axes[-1])
         result = made.argument.value
         count = self.extents[0] * self.channels
         self.result = builder.decl_buffer((count,), result.dtype, data=made.buffer.data, align=64)
@@ -89,8 +91,7 @@ class _Reduction:
                 totals = emitter.registers(vectors, lanes)
 
                 def read(place: Expr, vector: int, lane: Expr, image: Expr = image, columns: Any = columns) -> Expr:
-                    index = (image, *(0,) * (self.rank - 3), place, columns[vector] + lane)
-                    return self.scope.read(self.source, index)
+                    return self.scope.read(self.source, self.index(image, columns[vector] + lane, place))
 
                 fold_rows(emitter, self.kind, totals, self.places, read, self.scope.point)
                 for column, total in zip(columns, totals, strict=True):
@@ -129,10 +130,15 @@ class _Reduction:
         one = isinstance(self.extents[0], int) and self.extents[0] == 1
         return 0 if one else builder.bind(task // self.maps), place * self.block
 
+    def index(self, image: Expr, channel: Expr, place: Expr) -> Index:
+        """Where a place of a map stands; places are counted through all axes."""
+        index: list[Expr] = [0] * self.rank
+        index[0], index[-1 if self.in_rows else 1], index[self.along] = image, channel, place
+        return tuple(index)
+
     def read(self, image: Expr, channel: Expr, place: Expr) -> Expr:
-        """What one place of a map contributes; places are counted through all axes."""
-        index: Index = (image, channel, *(0,) * (self.rank - 3), place)
-        return self.contribute(self.scope.read(self.source, index))
+        """What one place of a map contributes."""
+        return self.contribute(self.scope.read(self.source, self.index(image, channel, place)))
 
     def add(self, vector: Any, image: Expr, channel: Expr, number: Expr) -> None:
         """Folds vector number `number` of a map into another."""

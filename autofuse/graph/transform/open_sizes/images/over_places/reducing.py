@@ -26,6 +26,14 @@ def reduces_places(opened: GridGraph, operator: Operator) -> bool:
     return _reduces_all(opened, operator, axes, rank) or _reduces_side(opened, operator, axes)
 
 
+def varies_along_fixed(opened: GridGraph, operator: Operator, name: str) -> bool:
+    """Whether a tensor of fixed extents may have other elements along a fixed one of the axes that a reduction goes
+    over, whose places are counted through all of these: a factor for each frequency of a spectrogram, say."""
+    shape, fixed = opened.graph.tensors[operator.inputs[0]].shape, opened.graph.tensors[name].shape
+    behind = {len(shape) - number: extent for number, extent in enumerate(reversed(fixed), 1)}
+    return not opened.has(name) and any(behind.get(axis, 1) != 1 for axis in _axes(opened, operator, len(shape)))
+
+
 def _reduces_all(opened: GridGraph, operator: Operator, axes: set[int], rank: int) -> bool:
     """Whether a reduction goes over all places, behind channels or in front of them."""
     before, made = opened.axes[operator.inputs[0]], opened.axes.get(operator.outputs[0], {})
