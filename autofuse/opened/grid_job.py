@@ -277,7 +277,8 @@ def _sampled(
 def _argument(opened: GridGraph, value: Value, name: str, looked: str) -> GridArgument:
     """What a kernel is given of a tensor; its head looks at one."""
     axes = {axis: one.size for axis, one in opened.axes.get(name, {}).items()}
-    return GridArgument(value, axes | dict.fromkeys(opened.joined.get(name, {}), JOINED), name == looked)
+    joined = dict.fromkeys(opened.joined.get(name, {}), JOINED)
+    return GridArgument(value, axes | joined, name == looked, name in opened.parts)
 
 
 def _range(opened: GridGraph, extent: Extent, slide: Slide) -> Range:

@@ -41,11 +41,13 @@ Lengths = tuple[int, ...]
 
 @dataclass(frozen=True)
 class GridArgument:
-    """An input or output: how it is stored, which open size each of its open axes has, whether it is `looked` at."""
+    """An input or output: how it is stored, which open size each of its open axes has, whether it is `looked` at, or is
+    a constant that is given as it is at the largest sizes, `grown`."""
 
     value: Value
     axes: Mapping[int, int] = field(default_factory=dict)
     looked: bool = False
+    grown: bool = False
 
 
 @dataclass(frozen=True)

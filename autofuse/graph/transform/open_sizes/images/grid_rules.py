@@ -323,6 +323,8 @@ def _is_reduction(known: GridOperators, operators: Sequence[Operator]) -> bool:
         read = [opened.axes[name] for name in read_here if opened.has(name)]
         moves = ELEMENTWISE | VIEWS | {"Slice", "Transpose"}
         return all(one.op_type in moves for one in before) and all(set(axes.values()) == extents for axes in read)
+    if not read_here.isdisjoint(opened.parts):  # places are counted through all axes, and a constant has more of them
+        return False
     whole = opened.axes[data]
     images = {axis: extent for axis, extent in whole.items() if axis == 0}
     shape = opened.graph.tensors[data].shape

@@ -78,6 +78,8 @@ def look_of(opened: GridGraph, operator: Operator) -> Look | str:
     data, made = operator.inputs[0], operator.outputs[0]
     if data in opened.joined:
         return ""
+    if data in opened.parts:  # whose borders are those of the longest
+        return "it looks around the places of a constant that grows with the size"
     if len([name for name in operator.outputs if name]) != 1:
         return "it has several results"
     if any(opened.has(name) for name in operator.inputs[1:]):

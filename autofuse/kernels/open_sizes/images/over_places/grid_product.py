@@ -11,6 +11,7 @@ import tvm.script.ir_builder.tirx as builder
 from tvm import tirx
 
 from autofuse.device.target import Target
+from autofuse.errors import InputError
 from autofuse.kernels.build import Constants, Kernel
 from autofuse.kernels.nest.evaluate import Scope, broadcast
 from autofuse.kernels.open_sizes.images.open_grid import Given, GridForm, grid_function, whole_array
@@ -42,9 +43,12 @@ def grid_product_kernel(workload: Workload, form: GridForm, target: Target) -> K
         result = arguments[-1]
         images = result.extents[0] if result.argument.axes else None
         apart = {*result.argument.axes.values()}
+        counted = [one for one in arguments if not one.argument.grown]
         extents = [
-            one.extents[axis] for one in arguments for axis, size in one.argument.axes.items() if size not in apart
+            one.extents[axis] for one in counted for axis, size in one.argument.axes.items() if size not in apart
         ]
+        if not extents:
+            raise InputError("a product of constants that grow with the size")
         _Product(scope, builder.bind(extents[0]), images).emit()
 
     return grid_function(form, emit)

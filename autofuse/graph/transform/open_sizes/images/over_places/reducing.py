@@ -19,7 +19,7 @@ def reduces_places(opened: GridGraph, operator: Operator) -> bool:
     data = operator.inputs[0] if operator.inputs else ""
     if operator.op_type not in _REDUCING or operator.domain or data not in opened.axes:
         return False
-    if opened.graph.tensors[data].dtype != "float32":
+    if opened.graph.tensors[data].dtype != "float32" or data in opened.parts:
         return False
     rank = len(opened.graph.tensors[data].shape)
     axes = _axes(opened, operator, rank)

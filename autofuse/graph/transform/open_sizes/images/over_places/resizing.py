@@ -37,6 +37,8 @@ def resizing_of(opened: GridGraph, operator: Operator) -> Resizing | None:
     if operator.op_type != "Resize" or operator.domain or len(operator.inputs) < 3:
         return None
     data, made, graph = operator.inputs[0], operator.outputs[0], opened.graph
+    if data in opened.parts:
+        return None
     shape, result = graph.tensors[data].shape, graph.tensors[made].shape
     outer = all(opened.axes.get(data, {}).get(axis) == opened.axes.get(made, {}).get(axis) for axis in (0, 1))
     if len(shape) not in (3, 4) or not outer or shape[:2] != result[:2] or graph.tensors[data].dtype != "float32":
