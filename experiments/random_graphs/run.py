@@ -2,6 +2,7 @@
 
 .venv/bin/python -m experiments random_graphs --seeds 0:10000 --time 10m
 .venv/bin/python -m experiments random_graphs --open --seeds 0:5000 --time 10m    # models with an open size
+.venv/bin/python -m experiments random_graphs --images --seeds 0:5000 --time 10m  # images whose sides are open
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 
 from experiments.options import new_parser
 from experiments.random_graphs.check import Outcome, check
+from experiments.random_graphs.open_images import check_images
 from experiments.random_graphs.open_sizes import REFUSED, check_open
 
 SEEDS_A_CHILD = 50
@@ -36,7 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     first, last = (int(part) for part in options.seeds.split(":"))
     out: Path = options.out
     out.mkdir(parents=True, exist_ok=True)
-    rows = out / ("open.jsonl" if options.open else "rows.jsonl")
+    kind = "open" if options.open else "images" if options.images else "rows"
+    rows = out / f"{kind}.jsonl"
     done = {row["seed"] for row in _read(rows)}
     waiting = [seed for seed in range(first, last) if seed not in done]
     end = time.monotonic() + options.time
@@ -44,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     while children or (waiting and time.monotonic() < end):
         while waiting and len(children) < options.processes and time.monotonic() < end:
             share, waiting = waiting[:SEEDS_A_CHILD], waiting[SEEDS_A_CHILD:]
-            child = SPAWN.Process(target=_work, args=(share, rows, end, options.open))
+            child = SPAWN.Process(target=_work, args=(share, rows, end, kind))
             child.start()
             children[child] = share, max(end, time.monotonic()) + SEED_SECONDS
         wait([child.sentinel for child in children], timeout=5.0)
@@ -71,8 +74,8 @@ def _take_loss(child: Process, seeds: list[int], rows: Path) -> None:
             _append(rows, Outcome(lost, "crash", message=message))
 
 
-def _work(seeds: list[int], rows: Path, end: float, opened: bool) -> None:
-    looked_at = check_open if opened else check
+def _work(seeds: list[int], rows: Path, end: float, kind: str) -> None:
+    looked_at = {"rows": check, "open": check_open, "images": check_images}[kind]
     with tempfile.TemporaryDirectory() as folder:
         for seed in seeds:
             if time.monotonic() > end:
@@ -113,4 +116,5 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--seeds", default="0:10000", metavar="FIRST:LAST", help="seeds of this run (default: 0:10000)")
     parser.add_argument("--open", action="store_true", help="models with an open size, each at five sizes")
+    parser.add_argument("--images", action="store_true", help="images whose height, width or both are open")
     return parser

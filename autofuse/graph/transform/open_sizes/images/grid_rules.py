@@ -335,7 +335,8 @@ def _is_reduction(known: GridOperators, operators: Sequence[Operator]) -> bool:
         for name in read_here
         if opened.has(name)
     )
-    return all(alike) and not any(varies_along_fixed(opened, reduction, name) for name in read_here - made - {data})
+    factors = {name for operator in before if operator.op_type in ELEMENTWISE for name in operator.inputs} - made
+    return all(alike) and not any(varies_along_fixed(opened, reduction, name) for name in factors)
 
 
 def _is_read_along(operator: Operator) -> bool:
