@@ -51,8 +51,9 @@ def library_check(library: StrPath, *, trust: Sequence[StrPath] = ()) -> Checked
     keys = [Path(key) for key in trust]
     metadata, signer, digest = check(Path(library), keys)
     opened = metadata.opened
-    sizes = {size.name: (size.low, size.high) for size in opened.sizes} if opened else {}
-    steps = {size.name: size.step for size in opened.sizes if size.step > 1} if opened else {}
+    ranges = (metadata.parts.sizes if metadata.parts else ()) or (opened.sizes if opened else ())
+    sizes = {size.name: (size.low, size.high) for size in ranges}
+    steps = {size.name: size.step for size in ranges if size.step > 1}
     return CheckedLibrary(
         str(library), signer, bool(keys), digest, metadata.architecture, metadata.cpu_features, metadata.threads,
         metadata.kernels, sizes, opened.kept if opened else (), steps,

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from autofuse.backend.library.compiled import Library
     from autofuse.backend.library.files import RunReport
     from autofuse.backend.library.parted import PartedLibrary
-    from autofuse.benchmark import BenchReport
+    from autofuse.benchmark import BenchReport, BenchRequest
     from autofuse.compiler import CompileReport, Context, Policy
     from autofuse.compiler.parts.open_head import OpenHead
     from autofuse.environment.place import Place
@@ -196,7 +196,7 @@ def _compile_open(
     """Compile a model with such sizes open: rows of a batch or of tokens, or images. Where it ends in what finds as
     many places as the data say, ONNX Runtime runs that end."""
     from autofuse.compiler import compile_in, compile_open
-    from autofuse.compiler.parts.open_head import finds_places, heads_of
+    from autofuse.compiler.parts.open_head import finds_places, of_a_head
     from autofuse.opened.grid_job import compile_grid
     from autofuse.opened.kinds import over_images
 
@@ -210,17 +210,13 @@ def _compile_open(
     except InputError as error:
         if form != "so" or kept or context.policy.require_complete or not finds_places(model):
             raise
-        reasons = str(error)
-        with heads_of(model, given, sizes) as heads:
-            for head in heads:
-                try:
-                    return compiled(head.path, head.sizes or sizes, head)
-                except InputError as other:
-                    reasons += f"; and of what stands before it: {other}"
-        fixed = {size.name: size.low for size in sizes if size.is_fixed}
-        with suppress(InputError):
-            return compile_in(context, model, output, [given], plan, key, progress, form, fixed)
-        raise InputError(reasons) from error
+        try:
+            return of_a_head(model, given, sizes, error, lambda one: compiled(one.path, one.sizes or sizes, one))
+        except InputError:
+            fixed = {size.name: size.low for size in sizes if size.is_fixed}
+            with suppress(InputError):
+                return compile_in(context, model, output, [given], plan, key, progress, form, fixed)
+            raise
 
 
 def _context(context: Context | None, place: Place, policy: Policy) -> AbstractContextManager[Context]:
@@ -356,12 +352,29 @@ def bench(
     )  # fmt: skip
     if sizes:
         from autofuse.graph.loading.given.sizes import open_sizes
-        from autofuse.opened.bench import bench_open
 
-        return bench_open(model, place, open_sizes(sizes), request)
+        return _bench_open(model, place, open_sizes(sizes), request)
     try:
         return run_bench(model, place, request)
     except UncoveredError as error:
         from autofuse.parted.bench import bench_parts
 
         return bench_parts(model, place, error, request)
+
+
+def _bench_open(model: Path, place: Place, sizes: Sequence[OpenSize], request: BenchRequest) -> SizesReport:
+    """Time a model with such sizes open, of which ONNX Runtime may run the end."""
+    from autofuse.compiler.parts.open_head import finds_places
+    from autofuse.opened.bench import bench_open
+
+    try:
+        return bench_open(model, place, sizes, request)
+    except InputError:
+        if not finds_places(model):
+            raise
+    from autofuse.parted.heads import bench_head
+
+    def build(context: Context, library: Path, plan: str | None) -> CompileReport:
+        return _compile_open(context, model, library, request.given, sizes, plan, None, None, None, "so")
+
+    return bench_head(model, place, sizes, request, build)

@@ -183,6 +183,7 @@ def _best(first: str, second: str) -> str:
 def _read(model: Path, given: Given, plan: str, place: Place) -> Graph | Choice:
     """The model's graph, or where our kernels do not cover it whole its parts, as a compile takes them."""
     from autofuse.compiler import Context
+    from autofuse.compiler.open_sizes.row_segments import with_row_segments
     from autofuse.compiler.parts.rest import as_raced
     from autofuse.graph.loading.load import load
     from autofuse.kernels.lowering.coverage import require_kernels
@@ -193,8 +194,6 @@ def _read(model: Path, given: Given, plan: str, place: Place) -> Graph | Choice:
         require_kernels(graph)
     except UncoveredError as error:
         choice = parts_of(model, given, error)
-        if plan != "best":
-            return choice
         with Context(place) as context:
-            return as_raced(choice, context)
+            return with_row_segments(context, as_raced(choice, context) if plan == "best" else choice)
     return graph

@@ -36,6 +36,7 @@ from autofuse.search.progress import (
     PlanTime,
     Progress,
     RangeChoice,
+    RowsForecast,
     SizeRatio,
     TuneResult,
 )
@@ -52,7 +53,7 @@ __all__ = [
     "Comparison", "CompileReport", "CompositionReport", "ContractionReport", "DatabaseMerge", "EdgeReason",
     "Explanation", "Forecast", "ForecastChanges", "GraphSummary", "GroupTime", "JobInfo", "JobOutcome", "Judgement",
     "Library", "MergeReport", "MixReport", "MoreTime", "OpenQuestions", "PartReport", "PartsDifference",
-    "PartsExplanation", "PartsExport", "PartsForecast", "PartsFront", "PartsSummary", "PlanDifference",
+    "PartsExplanation", "PartsExport", "PartsForecast", "RowsForecast", "PartsFront", "PartsSummary", "PlanDifference",
     "PlanExport", "PlanTime", "Point", "Progress", "Quantized", "RangeChoice", "Report", "RestReport", "Revalidated",
     "RivalReport", "RunOutput", "RunReport", "RunStatus", "Serving", "ShownParts", "ShownPlan", "SizeRatio",
     "SizesReport", "Stopping", "TaskInfo", "TriedSet", "TuneResult", "Waterfall", "WhoRuns",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -118,7 +118,7 @@ def _tiles(
     model: Path, place: Place, sizes: Ranges, trace: Path | None, request: SearchRequest, began: float
 ) -> TuneResult:
     """The search of a model with an open size, or of its head where only that can have one."""
-    from autofuse.compiler.parts.open_head import finds_places, heads_of
+    from autofuse.compiler.parts.open_head import finds_places, of_a_head
     from autofuse.graph.loading.given.sizes import open_sizes
     from autofuse.opened.tune import tune_open
 
@@ -128,15 +128,13 @@ def _tiles(
     opened = open_sizes(sizes)
     try:
         return tune_open(model, place, opened, request, began, trace)
-    except InputError:
+    except InputError as error:
         if not finds_places(model):
             raise
-        with heads_of(model, request.given, opened) as heads:
-            for head in heads:
-                asked = replace(request, given={}) if head.sizes else request
-                with suppress(InputError):
-                    return tune_open(head.path, place, head.sizes or opened, asked, began, trace)
-        raise
+        from autofuse.parted.heads import tune_head
+
+        tune_one = partial(tune_head, model, place=place, sizes=opened, request=request, since=began, trace=trace)
+        return of_a_head(model, request.given, opened, error, tune_one)
 
 
 def _forecast(model: Path, place: Place, request: SearchRequest) -> TuneResult:
@@ -151,10 +149,10 @@ def _forecast(model: Path, place: Place, request: SearchRequest) -> TuneResult:
         found = forecast(model, place, request)
     except UncoveredError as error:
         found = forecast_parts(model, place, error, request)
-    all_of_it = [found] if isinstance(found, Forecast) else found.segments
+    all_of_it = [found] if isinstance(found, Forecast) else [*found.segments]
     known, kernels = (sum(getattr(one, name) for one in all_of_it) for name in ("known", "kernels"))
     return TuneResult(
-        file_title(model), "", 0, locate(place.database).text, all_of_it[0].device, all_of_it[0].threads, "not begun",
+        file_title(model), "", 0, locate(place.database).text, found.device, found.threads, "not begun",
         0.0, 0, 0, known, 0, "", "", kernels, forecast=found,
     )  # fmt: skip
 

@@ -17,7 +17,7 @@ from autofuse.backend.library.threads import usable_threads
 from autofuse.compiler.context import Context
 from autofuse.compiler.formats import check_form, check_signed, read_files, with_files, write_alone, writer
 from autofuse.compiler.growth import weight_size, within_growth
-from autofuse.compiler.open_sizes.row_segments import RowSegments
+from autofuse.compiler.open_sizes.row_segments import RowSegments, with_row_segments
 from autofuse.compiler.parts.bodies import BodyModels, buildable
 from autofuse.compiler.parts.rest import SEGMENTS_RUN, as_raced, by_race, chosen_parts, raced_parts, rest_of
 from autofuse.compiler.parts.whole import raced_alone, where_alone_is_faster
@@ -129,7 +129,7 @@ def compile_in(
         elif output is not None and choice is not None:
             write_alone(form, choice, context, output, key)
     report = _report(context, model, output, forms, choice, time.monotonic() - started)
-    return with_files(report, form, output, write)
+    return with_files(rows.told(report, choice), form, output, write)
 
 
 def _read(
@@ -193,12 +193,13 @@ def who_runs_parts(context: Context, choice: Choice) -> tuple[Choice, WhoRuns]:
     """The parts of a model as `compile_in` takes them, and what their newest race here said."""
     choice = buildable(choice, context.environment.target)
     ratio = raced_parts(choice, context)
-    taken = by_race(choice, ratio)
-    side = f"{OWN} and {REST}" if taken.rest and taken.all_segments else OWN if taken.all_segments else REST
+    taken = with_row_segments(context, by_race(choice, ratio))
+    ours = bool(taken.all_segments or taken.rows)
+    side = f"{OWN} and {REST}" if taken.rest and ours else OWN if ours else REST
     if ratio is not None:
         return taken, WhoRuns(side, told(ratio, SEGMENTS_RUN), ratio.value, ratio.lo, ratio.hi, ratio.verdict)
     version = context.environment.provenance.onnxruntime
-    why = f"its segments were not raced against ONNX Runtime {version} here" if taken.all_segments else NOTHING_PAYS
+    why = f"its segments were not raced against ONNX Runtime {version} here" if ours else NOTHING_PAYS
     return taken, WhoRuns(side, why)
 
 

@@ -74,8 +74,9 @@ class CompileReport:
     runs a part of the model, or all of it: the parts in their order, and why operators are not in a segment.
     `header`: the C header beside a free-standing library; "" for any other. `provider`: the execution provider beside
     a model for ONNX Runtime, and `sha256` of the code in that model; "" for any other. `sizes`: those that stay open,
-    by name, with the smallest and the largest; then the groups are the tiles of all kernels, and the shapes of the plan
-    those at the largest size. `images`: those sizes are of images, whose tiles `tune` does not measure by themselves.
+    by name, with the smallest and the largest, and their `steps` beyond 1; then the groups are the tiles of all
+    kernels, and the shapes of the plan those at the largest size.
+    `images`: those sizes are of images, whose tiles `tune` does not measure by themselves.
     """
 
     model: str
@@ -100,6 +101,7 @@ class CompileReport:
     provider: str = ""
     sha256: str = ""
     sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
+    steps: dict[str, int] = field(default_factory=dict)
 
     @property
     def untuned(self) -> bool:

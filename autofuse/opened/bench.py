@@ -13,6 +13,7 @@ from statistics import geometric_mean
 import numpy as np
 
 from autofuse.backend.container.metadata import Metadata
+from autofuse.backend.container.open_spec import SizeSpec
 from autofuse.backend.library.library import read_metadata
 from autofuse.benchmark import (
     OWN,
@@ -94,7 +95,7 @@ def bench_open(
 
     Each size has its part of the budget. Errors: see `autofuse.benchmark.bench`.
     """
-    over, named = _over(model, sizes, request.given), place.find(measuring=True)
+    over, named = raced_over(model, sizes, request.given), place.find(measuring=True)
     given, library, title = request.given, request.library, file_title(model)
     request.check_library(named.address is None)
     with ExitStack() as stack:
@@ -121,13 +122,18 @@ def bench_open(
             results = _raced(runner, graph, line_up(own, rivals, build, file), request.budget_s / len(over.forms))
             device = context.environment.profile.name
             found[count] = report_of(title, context.threads, device, described.kernels, results)
-    left_out = {TVM_UNTUNED: MixReport(error=ONE_SIZE)} if TVM_UNTUNED in request.against else {}
-    mix = {rival: _mix(rival, found) for rival in rivals}
+    return mixed(title, over, found, request.against)
+
+
+def mixed(title: str, over: Over, found: Mapping[int | str, BenchReport], against: Sequence[str]) -> SizesReport:
+    """The report of what was `found` at each size, with the mix of all of them."""
+    left_out = {TVM_UNTUNED: MixReport(error=ONE_SIZE)} if TVM_UNTUNED in against else {}
+    mix = {rival: _mix(rival, found) for rival in against if rival != TVM_UNTUNED}
     return SizesReport(title, over.name, *over.ends, found, {**mix, **left_out})
 
 
 @dataclass(frozen=True)
-class _Over:
+class Over:
     """The open `sizes` that are raced over: `forms` of the inputs at some of them, by what these are called. `images`:
     whether they are those of images."""
 
@@ -147,14 +153,14 @@ class _Over:
         return ("x".join(map(str, low)), "x".join(map(str, high))) if len(low) > 1 else (low[0], high[0])
 
 
-def _over(model: Path, sizes: Sequence[OpenSize], given: Given) -> _Over:
+def raced_over(model: Path, sizes: Sequence[OpenSize], given: Given) -> Over:
     """What is raced over: the values of one size, images whose sizes all grow alike, or few and many sequences, short
     and long ones."""
     opened = open_ones(sizes)
     images = over_images(model, given, sizes)
     if not images and len(opened) not in (2, 3):
         size = the_open_one(sizes)
-        return _Over((size,), {count: form_at(model, sizes, count, given) for count in size.drawn()})
+        return Over((size,), {count: form_at(model, sizes, count, given) for count in size.drawn()})
     drawn = [size.drawn() for size in opened]
     most = max(map(len, drawn))
     if images:
@@ -165,7 +171,7 @@ def _over(model: Path, sizes: Sequence[OpenSize], given: Given) -> _Over:
     for values in points:
         named = {size.name: value for size, value in zip(opened, values, strict=True)}
         forms["x".join(map(str, values))] = form_of(model, sizes, named, given)
-    return _Over(opened, forms, images)
+    return Over(opened, forms, images)
 
 
 def _raced(
@@ -178,7 +184,7 @@ def _raced(
     return judged(results, graph, inputs)
 
 
-def _check_range(library: Path, described: Metadata, over: _Over) -> None:
+def _check_range(library: Path, described: Metadata, over: Over) -> None:
     """InputError unless a library takes all of the range."""
     opened = described.opened
     if opened is None:
@@ -188,11 +194,16 @@ def _check_range(library: Path, described: Metadata, over: _Over) -> None:
             f"--library: {library} keeps its caches between calls, and a race calls it with all inputs; compile it "
             "without --cache to compare it"
         )
-    known = {one.name: one for one in opened.sizes}
+    require_range(library, opened.sizes, over)
+
+
+def require_range(library: Path, sizes: Sequence[SizeSpec], over: Over) -> None:
+    """InputError unless a library whose open sizes these are takes all of the range."""
+    known = {one.name: one for one in sizes}
     for one in over.sizes:
         has = known.pop(one.name, None)
         if has is None:
-            raise InputError(f"--sizes: {library} has no {one.name} open, but {', '.join(opened.names)}")
+            raise InputError(f"--sizes: {library} has no {one.name} open, but {', '.join(size.name for size in sizes)}")
         if not has.low <= one.low <= one.high <= has.high or one.step % has.step:
             raise InputError(f"--sizes: {library} takes {has.name} {has}, asked was {one}")
     if known:

@@ -118,10 +118,11 @@ def compile_grid(
         parts, target = [part for part, _ in scheduled], context.environment.target
         build_grid_library(
             parts, target, context.threads, output, key, progress, usable_threads(), write, user_objects(target),
-            None if choice is None else rest_of(choice, rows=rows.programs(choice)),
+            None if choice is None or head is None else rest_of(choice, None, rows.programs(choice), head.asked),
         )  # fmt: skip
     report = _report(context, model, output, [*zip(chosen, scheduled, strict=True)], time.monotonic() - started)
-    return with_files(with_parts(report, choice), form, output, write)
+    report = with_parts(report, choice, sizes if head is None else head.asked)
+    return with_files(rows.told(report, choice), form, output, write)
 
 
 def write_grid(context: Context, read: GridModel, chosen: Sequence[RangedPlan], output: Path) -> None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from autofuse.compiler import Context, Policy
+from autofuse.compiler.open_sizes.row_segments import with_row_segments
 from autofuse.environment.place import Place
 from autofuse.errors import UncoveredError
+from autofuse.fusion.plan import ScheduleLimits
 from autofuse.parted.in_time import Ending
 from autofuse.parted.together import require_segments, shares
 from autofuse.search.budget.budget import now
 from autofuse.search.phases.forecast import forecast
-from autofuse.search.progress import PartsForecast, SearchRequest
+from autofuse.search.progress import Forecast, PartsForecast, RowsForecast, SearchRequest
 from autofuse.segments.read import parts_of
-from autofuse.segments.report import part_reports, rest_reports
+from autofuse.segments.report import kinds_of, part_reports, rest_reports
 from autofuse.values.arguments import file_title
 from autofuse.values.scratch import scratch_folder
 
@@ -23,14 +26,22 @@ def forecast_parts(model: Path, place: Place, error: UncoveredError, request: Se
 
     InputError when there is no segment to tune.
     """
-    choice, budget_s = parts_of(model, request.given, error), request.budget_s
+    budget_s = request.budget_s
+    with Context(place, policy=Policy(limits=ScheduleLimits(exact=request.exact))) as context:
+        choice = with_row_segments(context, parts_of(model, request.given, error))
+        device, threads = context.environment.profile.name, context.threads
     require_segments(model, choice)
-    race_s = Ending(choice.all_segments, budget_s, now()).kept_s(())
-    found = []
+    pieces = (*choice.all_segments, *choice.rows)
+    race_s = Ending(pieces, budget_s, now()).kept_s(())
+    found, rows = list[Forecast](), list[RowsForecast]()
     with scratch_folder() as folder:
-        for number, (piece, share) in enumerate(zip(choice.all_segments, shares(choice.all_segments), strict=True)):
+        for number, (piece, share) in enumerate(zip(pieces, shares(pieces), strict=True)):
+            own_s = None if budget_s is None else max(1.0, (budget_s - race_s) * share)
+            if piece.most_rows:
+                rows.append(RowsForecast(kinds_of(piece), own_s))
+                continue
             path = folder / f"{file_title(model)}-segment{number}.onnx"
             path.write_bytes(piece.content)
-            own_s = None if budget_s is None else max(1.0, (budget_s - race_s) * share)
-            found.append(forecast(path, place, replace(request, budget_s=own_s, given={})))
-    return PartsForecast(part_reports(choice), rest_reports(choice), tuple(found), race_s)
+            asked = replace(request, budget_s=own_s, given={}, alone=False)
+            found.append(forecast(path, place, asked, probes=not found))
+    return PartsForecast(part_reports(choice), rest_reports(choice), tuple(found), race_s, tuple(rows), device, threads)

@@ -53,11 +53,11 @@ def task_of(choice: Choice, library: Path, folder: Path) -> Task:
     inputs = example_inputs(metadata, SEED)
     path = folder / "whole.onnx"
     path.write_bytes(choice.source.sized())
-    (wanted,) = _answers(choice, path, [inputs], optimise=False)
+    (wanted,) = answers(choice, path, [inputs], optimise=False)
     return Task(inputs, tuple(wanted[name] for name in choice.source.results), path, metadata.kernels)
 
 
-def _answers(
+def answers(
     choice: Choice, model: Path, cases: Sequence[Mapping[str, Array]], *, optimise: bool
 ) -> list[dict[str, Array]]:
     """What ONNX Runtime makes of each case, by the outputs' names; `model`: the file with its sizes set."""
@@ -75,10 +75,10 @@ def _answers(
 def _limit(choice: Choice, task: Task) -> float:
     """Largest error of the model's outputs: it is held to ONNX Runtime as closely as that is to itself."""
     plain = dict(zip(choice.source.results, task.expected, strict=True))
-    answers = _answers(choice, task.model, all_nudged(task.inputs), optimise=False)
-    answers += _answers(choice, task.model, [task.inputs], optimise=True)
+    given = answers(choice, task.model, all_nudged(task.inputs), optimise=False)
+    given += answers(choice, task.model, [task.inputs], optimise=True)
     quantised = quantises(node.op_type for node in choice.source.nodes)
-    return limit_of_answers(plain, answers, quantised=quantised)
+    return limit_of_answers(plain, given, quantised=quantised)
 
 
 def raced(

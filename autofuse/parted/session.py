@@ -10,9 +10,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from autofuse.compiler import Context, Policy
+from autofuse.compiler.open_sizes.row_segments import with_row_segments
 from autofuse.database.database import ProfilingDatabase
 from autofuse.environment.place import Place
-from autofuse.errors import UncoveredError
+from autofuse.errors import InputError, UncoveredError
+from autofuse.fusion.plan import ScheduleLimits
 from autofuse.measure.networks.bench import ContenderResult
 from autofuse.parted.in_time import UNSURE
 from autofuse.parted.race import raced_whole
@@ -23,7 +26,9 @@ from autofuse.search.progress import SearchRequest, TuneResult
 from autofuse.search.schedules.evidence import Counts
 from autofuse.search.schedules.prospects import Prospect
 from autofuse.search.session import SearchSession
+from autofuse.segments.choice import Choice
 from autofuse.segments.read import parts_of
+from autofuse.segments.report import kinds_of
 from autofuse.values.arguments import file_title
 from autofuse.values.scratch import scratch_folder
 
@@ -36,7 +41,7 @@ class PartsSession:
     """The search of a model in parts, with a session for each of its segments; a `SearchSession`, too.
 
     `work_us`: of each segment, estimated. `race`: whole models for so many seconds, see `raced_whole`. `started`: of
-    `time.monotonic`.
+    `time.monotonic`. `not_searched`: says which segments of rows a job leaves out.
     """
 
     title: str
@@ -44,6 +49,7 @@ class PartsSession:
     work_us: Sequence[float]
     race: Callable[[float], Mapping[str, ContenderResult]]
     started: float
+    not_searched: str = ""
 
     @property
     def counts(self) -> Counts:
@@ -122,7 +128,11 @@ class PartsSession:
             return None
         enough = budget.left() >= self.compile_s() + race_seconds(None)
         times = self.race(race_seconds(race_s)) if enough else {}
-        return result_of_all(self.title, results, times, time.monotonic() - self.started)
+        result = result_of_all(self.title, results, times, time.monotonic() - self.started)
+        if not self.not_searched:
+            return result
+        warning = "; ".join(filter(None, [result.warning, self.not_searched]))
+        return replace(result, warning=warning, left_out=(*result.left_out, self.not_searched))
 
     def _weights(self) -> list[float]:
         """The time of each segment: measured where all are, else estimated."""
@@ -166,9 +176,9 @@ def _open_parts(
     scheduler: str | None,
 ) -> Iterator[PartsSession]:
     started = time.monotonic()
-    choice = parts_of(model, request.given, error)
-    require_segments(model, choice)
-    title = file_title(model)
+    choice, title = parts_of(model, request.given, error), file_title(model)
+    here = replace(place, database=base.location.address)
+    not_searched = _not_searched(model, choice, here, request)
     with ExitStack() as stack:
         folder = stack.enter_context(scratch_folder())
         sessions: list[SearchSession] = []
@@ -179,10 +189,24 @@ def _open_parts(
             sessions.append(stack.enter_context(opened))
             sessions[-1].release()
         race = partial(
-            raced_whole, model, replace(place, database=base.location.address), choice, request.given, request.exact,
+            raced_whole, model, here, choice, request.given, request.exact,
             folder=folder,
         )  # fmt: skip
-        yield PartsSession(title, sessions, [piece.work_us for piece in choice.all_segments], race, started)
+        yield PartsSession(
+            title, sessions, [piece.work_us for piece in choice.all_segments], race, started, not_searched
+        )
+
+
+def _not_searched(model: Path, choice: Choice, place: Place, request: SearchRequest) -> str:
+    """Which segments of rows a job leaves out. InputError where there is no other segment to search."""
+    with Context(place, policy=Policy(limits=ScheduleLimits(exact=request.exact))) as context:
+        found = with_row_segments(context, choice)
+    require_segments(model, found)
+    rows = ", ".join(f"{piece.outputs[0]!r} ({kinds_of(piece)})" for piece in found.rows)
+    told = f"a job does not search segments of rows, {rows}: `autofuse tune {model.name}` alone does" if rows else ""
+    if not found.all_segments:
+        raise InputError(f"{model}: {told}")
+    return told
 
 
 def _sum(times: Sequence[float | None]) -> float | None:

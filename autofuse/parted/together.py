@@ -13,7 +13,7 @@ from autofuse.errors import InputError
 from autofuse.measure.networks.bench import ContenderResult
 from autofuse.search.progress import PlanTime, TuneResult
 from autofuse.segments.choice import Choice, Piece
-from autofuse.segments.report import rest_reports
+from autofuse.segments.report import PartReport, rest_reports
 from autofuse.values.names import ONNX_RUNTIME
 
 LEAST_WHOLE_S, MOST_WHOLE_S = 3.0, 60.0
@@ -51,9 +51,10 @@ def result_of_all(
     times: Mapping[str, ContenderResult],
     elapsed_s: float,
     left_out: Sequence[str] = (),
+    parts: tuple[PartReport, ...] = (),
 ) -> TuneResult:
     """One result of all segments; its plans are the two that were raced (none: there was no time). `left_out`: names of
-    segments that were not searched."""
+    segments that were not searched; `parts`: of the model."""
     kernels = sum(one.kernels for one in results)
     ratio = ratio_of({name: one.timed for name, one in times.items() if one.timed is not None}, SEGMENTS)
     chosen = ONNX_RUNTIME if ratio is not None and is_slower(ratio) else SEGMENTS
@@ -92,6 +93,7 @@ def result_of_all(
         ranges=(),
         left_out=(*((unsearched,) if unsearched else ()), *(text for one in results for text in one.left_out)),
         compile_s=sum(one.compile_s for one in results),
+        parts=parts,
     )
 
 

@@ -23,6 +23,7 @@ from autofuse.search.progress import SearchRequest, TuneResult
 from autofuse.search.tune import tune
 from autofuse.segments.choice import Choice, Piece
 from autofuse.segments.read import parts_of
+from autofuse.segments.report import part_reports
 from autofuse.segments.rows import ROWS
 from autofuse.values.arguments import file_title
 from autofuse.values.scratch import scratch_folder
@@ -50,7 +51,7 @@ def tune_parts(model: Path, place: Place, error: UncoveredError, request: Search
             else {}
         )
     results = [result for _, result in sorted(searched, key=lambda one: bool(one[0].most_rows))]
-    return result_of_all(file_title(model), results, times, time.monotonic() - since, left_out)
+    return result_of_all(file_title(model), results, times, time.monotonic() - since, left_out, part_reports(found))
 
 
 def _with_rows(choice: Choice, place: Place, request: SearchRequest) -> tuple[Choice, Mapping[Piece, bytes]]:

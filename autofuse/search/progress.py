@@ -203,16 +203,28 @@ class Forecast:
 
 
 @dataclass(frozen=True)
+class RowsForecast:
+    """What a budget will give a segment of rows, `what` says which: its tiles and plans are searched so many seconds
+    (None: as long as its trials take)."""
+
+    what: str
+    budget_s: float | None
+
+
+@dataclass(frozen=True)
 class PartsForecast:
     """What a budget will reach of a model in parts: a forecast for each segment, then `race_s` seconds of whole models.
 
-    `rest`: why operators are in ONNX Runtime, where nothing is searched.
+    `rest`: why operators are in ONNX Runtime, where nothing is searched. `rows`: what segments of rows get.
     """
 
     parts: tuple[PartReport, ...]
     rest: tuple[RestReport, ...]
     segments: tuple[Forecast, ...]
     race_s: float
+    rows: tuple[RowsForecast, ...] = ()
+    device: str = ""
+    threads: int = 0
 
 
 @dataclass(frozen=True)
@@ -274,7 +286,8 @@ class TuneResult:
     `plan_key` and `kernels` are of the largest sizes). `alone`:
     what the race of the chosen plan with ONNX Runtime alone said, or why there was none. `decided_share`: part of the
     time of the kernels decided on in which the decision is trusted (see `autofuse.values.ratios.decided_share`).
-    `compile_s`: seconds that compiling the chosen plan is expected to take.
+    `compile_s`: seconds that compiling the chosen plan is expected to take. `parts`: which part of a model runs where,
+    where ONNX Runtime runs one.
     """
 
     model: str
@@ -310,3 +323,4 @@ class TuneResult:
     alone: str = ""
     decided_share: float | None = None
     compile_s: float = 0.0
+    parts: tuple[PartReport, ...] = ()

@@ -9,11 +9,13 @@ from dataclasses import dataclass, replace
 from autofuse.graph.cost import flops
 from autofuse.graph.model import Graph
 from autofuse.graph.parts.source import Node
-from autofuse.segments.choice import Choice, Inside
+from autofuse.segments.choice import Choice, Inside, Piece
 from autofuse.segments.worth import work_us
 
 OWN, REST = "autofuse", "ONNX Runtime"
 MOST_KINDS = 4
+ROWS_UP_TO = "up to {} rows: "
+"""Said of a segment of rows before its operators."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,8 @@ class PartReport:
 
     `operators`: how many of the model's; `kinds`: their types, most frequent first. `flops`: as far as operators have
     a count. `work_us`: estimated, see `autofuse.segments.worth`; `share`: of the model's. What is not known of an
-    operator, as its sizes are open, counts for nothing; `unknown`: how many these are.
+    operator, as its sizes are open, counts for nothing; `unknown`: how many these are. `most_rows`: set of a segment of
+    rows, see `Piece`.
     """
 
     side: str
@@ -32,6 +35,7 @@ class PartReport:
     work_us: float = 0.0
     share: float = 0.0
     unknown: int = 0
+    most_rows: int = 0
 
 
 @dataclass(frozen=True)
@@ -53,12 +57,18 @@ def part_reports(choice: Choice) -> tuple[PartReport, ...]:
     for nodes, graph, most_rows in pieces:
         graphs = [choice.source.alone(node) for node in nodes] if graph is None else [graph]
         known = [one for one in graphs if one is not None]
-        side, unknown = (REST if graph is None and not most_rows else OWN), len(graphs) - len(known)
-        kinds = f"up to {most_rows} rows: {_kinds(nodes)}" if most_rows else _kinds(nodes)
-        found.append(PartReport(side, len(nodes), kinds, _flops(known), sum(map(work_us, known)), unknown=unknown))
+        side = REST if graph is None and not most_rows else OWN
+        kinds = ROWS_UP_TO.format(most_rows) + _kinds(nodes) if most_rows else _kinds(nodes)
+        work, unknown = sum(map(work_us, known)), len(graphs) - len(known)
+        found.append(PartReport(side, len(nodes), kinds, _flops(known), work, 0.0, unknown, most_rows))
     found += [_inside(inside) for inside in choice.bodies]
     total = sum(part.work_us for part in found)
     return tuple(replace(part, share=part.work_us / total if total else 0.0) for part in found)
+
+
+def kinds_of(piece: Piece) -> str:
+    """Operators of a segment of rows, and how many rows its kernels take."""
+    return ROWS_UP_TO.format(piece.most_rows) + _kinds(piece.nodes)
 
 
 def _inside(inside: Inside) -> PartReport:

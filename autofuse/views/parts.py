@@ -159,7 +159,10 @@ def _export_whole(
     told: dict[str, dict[str, str]] = {}
     timed, left = 0, iter(chosen)
     for number, piece in enumerate(choice.pieces):
-        where = {PREFIX + "part": str(number), PREFIX + "runs_in": OWN if piece.graph is not None else REST}
+        where = {
+            PREFIX + "part": str(number),
+            PREFIX + "runs_in": OWN if piece.graph is not None or piece.most_rows else REST,
+        }
         kernels: dict[str, dict[str, str]] = {}
         if piece.graph is not None:
             graph, plan = next(left)

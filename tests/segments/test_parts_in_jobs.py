@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,10 +16,13 @@ from autofuse.parted.in_time import UNSURE
 from autofuse.parted.session import PartsSession
 from autofuse.parted.together import race_seconds
 from autofuse.search.budget.budget import Budget
+from autofuse.search.progress import TuneResult
 from autofuse.search.schedules.evidence import Counts
 from autofuse.search.schedules.prospects import Prospect
 from autofuse.values.names import ONNX_RUNTIME
 from tests.segments.models import model_of, normal, written
+
+TOLD = TuneResult("m", "", 0, "", "", 1, "", 0.0, 0, 0, 0, 0, "", "", 0, warning="not raced")
 
 
 @dataclass
@@ -94,6 +97,15 @@ def test_then_they_share_it_by_what_may_still_be_gained() -> None:
     assert session.advance(Budget.lasting(1.0))
     assert session.reserve(race_s=10.0)() == 2 * (11.0 + UNSURE * 5.0) + 10.0
     assert session.least_s() == 2 * (3.0 + UNSURE * 5.0) + race_seconds(None)
+
+
+def test_what_a_job_leaves_out_is_in_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autofuse.parted.session.result_of_all", lambda *_: TOLD)
+    session = session_of(work_us=())
+    assert session.conclude(Budget()) == TOLD
+    told = replace(session, not_searched="rows are left out").conclude(Budget())
+    assert told is not None
+    assert (told.warning, told.left_out) == ("not raced; rows are left out", ("rows are left out",))
 
 
 def test_a_stop_leaves_no_result() -> None:

@@ -155,6 +155,8 @@ class Metadata:
             del body["parts"]["provider"]
         else:
             found = FORMAT_OF_BODIES
+        if self.parts is not None and not self.parts.sizes:
+            del body["parts"]["sizes"]
         for program in body["programs"]:
             for name in [name for name in ("opened", "most") if program[name] is None]:
                 del program[name]

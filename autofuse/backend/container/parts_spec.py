@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from pydantic import ConfigDict
 
+from autofuse.backend.container.open_spec import SizeSpec
 from autofuse.ort.session import numpy_name
 
 _EXACTLY = ConfigDict(extra="forbid", strict=True)
@@ -58,7 +59,7 @@ class Parts:
     """A model that our kernels and ONNX Runtime compute together: its parts, in the order in which they run.
 
     `provider`: the execution provider of ONNX Runtime that runs what is ours inside of its parts, a library among the
-    weights; None where nothing is.
+    weights; None where nothing is. `sizes`: those of the model that are open, where a head of it is ours.
     """
 
     __pydantic_config__ = _EXACTLY
@@ -67,6 +68,7 @@ class Parts:
     outputs: tuple[ValueSpec, ...]
     order: tuple[PartSpec, ...]
     provider: int | None = None
+    sizes: tuple[SizeSpec, ...] = ()
 
     @property
     def of_rows(self) -> frozenset[int]:

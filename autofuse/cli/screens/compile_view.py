@@ -12,7 +12,7 @@ from rich.console import Group
 from rich.text import Text
 
 from autofuse.cli.screens.parts_view import parts_tables
-from autofuse.cli.screens.render import describe, records
+from autofuse.cli.screens.render import describe, ranges_text, records
 
 if TYPE_CHECKING:
     from autofuse.api.results import CompileReport
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 LINE_S = 5.0
 """Seconds between two lines about progress where there is no terminal."""
 _WHERE_NAMED = ("header", "provider", "sha256")
-_NOT_SHOWN = ("sizes", "images", "groups", "plans", "plan_key", "hits", "warning", "parts", "rest")
+_NOT_SHOWN = ("sizes", "steps", "images", "groups", "plans", "plan_key", "hits", "warning", "parts", "rest")
 
 
 def verb_progress(verb: str) -> Callable[[str, int, int], None]:
@@ -104,7 +104,7 @@ def _facts(report: CompileReport) -> dict[str, object]:
         if not facts[name]:
             del facts[name]
     if report.sizes:
-        facts["open sizes"] = ", ".join(f"{name} {low} to {high}" for name, (low, high) in report.sizes.items())
+        facts["open sizes"] = ranges_text(report.sizes, report.steps)
     facts["library"] = facts["library"] or "none: a dry run"
     tiers = Counter(group.tier for group in report.groups)
     return {**facts, "schedules": ", ".join(f"{count} {tier}" for tier, count in tiers.most_common())}

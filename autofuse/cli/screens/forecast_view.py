@@ -12,7 +12,7 @@ from rich.text import Text
 from autofuse.values.arguments import format_duration
 
 if TYPE_CHECKING:
-    from autofuse.api.results import Forecast, ForecastChanges
+    from autofuse.api.results import Forecast, ForecastChanges, RowsForecast
 
 SHORT_S = 10.0
 GUESS = "a guess, as no run of this device and number of threads is recorded"
@@ -26,6 +26,12 @@ def forecast_text(found: Forecast, model: str) -> Group:
     for name, text in _facts(found):
         grid.add_row(name, Text(text))
     return Group(Text(title, style="bold"), grid)
+
+
+def rows_text(found: RowsForecast) -> Text:
+    """What a segment of rows gets."""
+    lasting = "its trials" if found.budget_s is None else _lasting(found.budget_s)
+    return Text(f"{found.what}, in kernels of autofuse: {lasting} for tiles of any number of rows, and plans of them")
 
 
 def _facts(found: Forecast) -> Iterator[tuple[str, str]]:

@@ -80,7 +80,7 @@ def runs_facts(
 
 def of_segments(parts: Sequence[PartReport], rest: Sequence[RestReport], texts: Sequence[Any]) -> Group:
     """Which part runs where and why, then what is told of each segment."""
-    numbers = [number for number, part in enumerate(parts) if part.side == "autofuse"]
+    numbers = [number for number, part in enumerate(parts) if part.side == "autofuse" and not part.most_rows]
     found = parts_tables(parts, rest)
     for number, text in zip(numbers, texts, strict=False):
         found += ["", Text(f"part {number}, in kernels of autofuse"), text]

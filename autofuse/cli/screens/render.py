@@ -193,3 +193,9 @@ def _number(key: str, value: float) -> str:
 
 def _is_records(value: object) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)
+
+
+def ranges_text(sizes: Mapping[str, tuple[int, int]], steps: Mapping[str, int]) -> str:
+    """Open sizes by name with what they may be: "height 8 to 64 in steps of 2"."""
+    stepped = {name: f" in steps of {step}" for name, step in steps.items()}
+    return ", ".join(f"{name} {low} to {high}{stepped.get(name, '')}" for name, (low, high) in sizes.items())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         AskedQuestions,
         ChoiceDecision,
         CompositionReport,
+        PartReport,
         PlanTime,
         RangeChoice,
         SizeRatio,
@@ -67,6 +68,8 @@ def _facts(result: TuneResult) -> Iterator[tuple[str, str]]:
         yield from _facts_of_tiles(result)
         return
     yield "chosen", _chosen(result)
+    if result.parts:
+        yield "parts", _parts(result.parts)
     if result.decision is not None:
         yield "decided", _decision(result.decision)
     if result.decided_share is not None:
@@ -96,6 +99,8 @@ def _facts_of_tiles(result: TuneResult) -> Iterator[tuple[str, str]]:
         yield "chosen", "; ".join(_range(one) for one in result.ranges)
     else:
         yield "chosen", f"plan {result.chosen}, {counted(result.kernels, 'kernel')}"
+    if result.parts:
+        yield "parts", _parts(result.parts)
     if result.decision is not None:
         yield "decided", _decision(result.decision)
     if result.raced:
@@ -104,6 +109,11 @@ def _facts_of_tiles(result: TuneResult) -> Iterator[tuple[str, str]]:
     if result.warning:
         yield "warning", result.warning
     yield "recorded", _recorded(result)
+
+
+def _parts(parts: Sequence[PartReport]) -> str:
+    """Which part of a model runs where, in their order."""
+    return "; then ".join(f"{one.side}: {one.kinds}" for one in parts)
 
 
 def _range(one: RangeChoice) -> str:

@@ -9,7 +9,7 @@ import typer
 
 from autofuse.cli.options import OutputFormat, Trust
 from autofuse.cli.screens.next_steps import after_library_check, after_new_key
-from autofuse.cli.screens.render import describe, show
+from autofuse.cli.screens.render import describe, ranges_text, show
 from autofuse.values.arguments import size
 from autofuse.values.names import counted
 
@@ -68,9 +68,7 @@ def check(
     from autofuse import api
 
     found = api.library_check(library, trust=trust or ())
-    steps = {name: f" in steps of {step}" for name, step in found.steps.items()}
-    ranges = found.sizes.items()
-    open_sizes = ", ".join(f"{name} {low} to {high}{steps.get(name, '')}" for name, (low, high) in ranges)
+    open_sizes = ranges_text(found.sizes, found.steps)
     plans = "; ".join(f"{part}: {counted(kernels, 'kernel')}" for part, kernels in found.plans.items())
     more: dict[str, object] = {"open sizes": open_sizes, "plans": plans, "caches": ", ".join(found.caches)}
     hidden = ("sizes", "steps", "plans", "caches", "certificate")

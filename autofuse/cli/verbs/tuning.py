@@ -166,14 +166,14 @@ def _refuse_for_a_job(dry_run: bool, pareto: bool, sizes: Sequence[str] | None, 
 def _tell_forecast(model: Path, named: Mapping[str, Any], form: Format) -> None:
     """What a budget will reach."""
     from autofuse import api
-    from autofuse.cli.screens.forecast_view import forecast_text
+    from autofuse.cli.screens.forecast_view import forecast_text, rows_text
 
     found = api.tune(model, dry_run=True, **named).forecast
     assert found is not None
     if is_in_parts(found):
         texts = [forecast_text(one, f"{model.stem}, a segment") for one in found.segments]
         whole = Text(f"then, for {format_duration(found.race_s)}: the whole model against ONNX Runtime alone")
-        text = Group(of_segments(found.parts, found.rest, texts), "", whole)
+        text = Group(of_segments(found.parts, found.rest, texts), "", *map(rows_text, found.rows), whole)
     else:
         text = forecast_text(cast("Forecast", found), model.stem)
     show(found, form, text, after_forecast(model, named))

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from autofuse.backend.compile.objects import user_objects
 from autofuse.backend.compile.open_sizes.open_program import (
-    OpenGroup,
-    OpenPart,
-    OpenTile,
     build_open_library,
     several_at_most,
 )
@@ -24,14 +21,13 @@ from autofuse.compiler.open_sizes.row_segments import RowSegments
 from autofuse.compiler.open_sizes.tiles import (
     ReportedPlan,
     open_report,
-    tile_report,
+    reports_of_rows,
     with_parts,
 )
 from autofuse.compiler.open_sizes.tiling import Tiled, all_sizes, form_of_rows, tiled
 from autofuse.compiler.parts.open_head import OpenHead
 from autofuse.compiler.parts.rest import rest_of
-from autofuse.compiler.report import LOOKING_UP, CompileReport, GroupReport
-from autofuse.compiler.schedule_ladder import Found
+from autofuse.compiler.report import LOOKING_UP, CompileReport
 from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.graph.transform.open_sizes.caches import Caches, paired
 from autofuse.kernels.emission import Emission
@@ -78,10 +74,11 @@ def compile_open(
         parts, target = [part for part, _ in programs], context.environment.target
         build_open_library(
             parts, target, context.threads, output, key, progress, usable_threads(), write, user_objects(target),
-            None if choice is None else rest_of(choice, rows=rows.programs(choice)),
+            None if choice is None or head is None else rest_of(choice, None, rows.programs(choice), head.asked),
         )  # fmt: skip
     report = _report(context, model, output, [*zip(chosen, programs, strict=True)], time.monotonic() - started)
-    return with_files(with_parts(report, choice), form, output, write)
+    report = with_parts(report, choice, sizes if head is None else head.asked)
+    return with_files(rows.told(report, choice), form, output, write)
 
 
 def write_open(context: Context, read: OpenModel, chosen: Sequence[RangedPlan], output: Path) -> None:
@@ -97,11 +94,7 @@ def _report(
 ) -> CompileReport:
     first, reports = plans[0][1][0], []
     for number, (ranged, (part, found)) in enumerate(plans):
-        groups = [
-            _group(part, group, tile, found, number, "" if place else group.cover_text)
-            for group in part.groups
-            for place, tile in enumerate(group.tiles)
-        ]
+        groups = reports_of_rows(part, found, number)
         firsts = [group.tiles[0] for group in part.groups if group.tiles]
         reports.append(ReportedPlan(ranged, groups, firsts))
     graph = first.largest
@@ -109,14 +102,3 @@ def _report(
     several = {name: tensor.shape for name, tensor in several_at_most(first, graph).items() if name in shapes}
     sizes = all_sizes(first.sizes, first.repeats)
     return open_report(context, model, output, reports, shapes | several, sizes, seconds)
-
-
-def _group(
-    part: OpenPart, group: OpenGroup, tile: OpenTile, found: Mapping[str, Found], plan: int, cover: str
-) -> GroupReport:
-    """The report of a tile; `cover`: which tiles its kernel takes for how many rows, said of the first one. `plan`: the
-    number of its plan."""
-    graph = part.opened.graph
-    operators = tuple(dict.fromkeys(graph.producers[name].name for name in group.bound.outputs))
-    rows = f"tile of {tile.rows} row{'s' * (tile.rows > 1)}" if tile.rows and group.in_tiles else ""
-    return tile_report(tile, operators, "; ".join(text for text in (rows, cover) if text), found, plan)

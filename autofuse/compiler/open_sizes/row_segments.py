@@ -9,7 +9,9 @@ from autofuse.backend.compile.rest import RowProgram
 from autofuse.compiler.context import Context
 from autofuse.compiler.open_sizes.plans import find_open_plans
 from autofuse.compiler.open_sizes.reading import OpenModel, read_open
-from autofuse.compiler.open_sizes.tiling import form_of_rows, tiled
+from autofuse.compiler.open_sizes.tiles import reports_of_rows
+from autofuse.compiler.open_sizes.tiling import Tiled, form_of_rows, tiled
+from autofuse.compiler.report import MEASURED_HERE, CompileReport
 from autofuse.errors import AutofuseError, InputError
 from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.graph.model import Graph
@@ -31,7 +33,7 @@ class RowSegments:
 
     context: Context
     emission: Emission
-    made: dict[Ends, OpenPart] = field(default_factory=dict)
+    made: dict[Ends, Tiled] = field(default_factory=dict)
     files: dict[Ends, bytes] = field(default_factory=dict)
     """The segment of each as an ONNX file whose inputs and outputs say where its rows are."""
 
@@ -42,11 +44,21 @@ class RowSegments:
 
     def programs(self, choice: Choice) -> tuple[RowProgram, ...]:
         """The programs of the segments of rows, in their order."""
-        return tuple(row_program(self.made[piece.inputs, piece.outputs]) for piece in choice.rows)
+        return tuple(row_program(self.part(piece)) for piece in choice.rows)
 
     def part(self, piece: Piece) -> OpenPart:
         """The program of a segment."""
-        return self.made[piece.inputs, piece.outputs]
+        return self.made[piece.inputs, piece.outputs][0]
+
+    def told(self, report: CompileReport, choice: Choice | None) -> CompileReport:
+        """The report of a model's library with the kernels of its segments of rows."""
+        kernels, groups = report.kernels, [*report.groups]
+        for number, piece in enumerate(() if choice is None else choice.rows, len(report.plans)):
+            part, found = self.made[piece.inputs, piece.outputs]
+            kernels += sum(bool(group.tiles) for group in part.groups)
+            groups += reports_of_rows(part, found, number, f"up to {piece.most_rows} rows")
+        hits = sum(group.tier in MEASURED_HERE for group in groups)
+        return replace(report, kernels=kernels, groups=tuple(groups), hits=hits)
 
     def file(self, piece: Piece) -> bytes:
         """A segment as an ONNX file with an open size, `ROWS`."""
@@ -62,7 +74,7 @@ class RowSegments:
                 read = read_open(path, {}, [OpenSize(ROWS, 1, most)])
             _check_apart(read)
             plan = replace(find_open_plans(self.context, form_of_rows(self.context, read), None)[-1], most=None)
-            self.made[ends], _ = tiled(self.context, read, plan, {}, self.emission)
+            self.made[ends] = tiled(self.context, read, plan, {}, self.emission)
         except AutofuseError as error:
             return str(error)
         return read.opened.at({0: min(USUAL_ROWS, most)})
@@ -75,3 +87,8 @@ def _check_apart(read: OpenModel) -> None:
     for name in view.graph.outputs:
         if name not in view.axes:
             raise InputError(f"{name!r} has no rows")
+
+
+def with_row_segments(context: Context, choice: Choice) -> Choice:
+    """The choice with its segments of rows, as `compile` takes them."""
+    return RowSegments(context, Emission(context.environment.target)).found(choice)

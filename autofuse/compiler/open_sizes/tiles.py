@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from autofuse.backend.compile.open_sizes.open_program import OpenTile
+from autofuse.backend.compile.open_sizes.open_program import OpenGroup, OpenPart, OpenTile
 from autofuse.backend.container.open_spec import part_text
 from autofuse.compiler.context import Context, Policy
 from autofuse.compiler.open_sizes.plans import RangedPlan
@@ -105,6 +105,26 @@ def tile_report(
     )  # fmt: skip
 
 
+def reports_of_rows(part: OpenPart, found: Mapping[str, Found], plan: int = 0, where: str = "") -> list[GroupReport]:
+    """What is said of the tiles of a program over rows; `where`: said before what each tile is. `plan`: the number of
+    its plan."""
+    return [
+        _tile_of_rows(part, group, tile, found, plan, where, "" if place else group.cover_text)
+        for group in part.groups
+        for place, tile in enumerate(group.tiles)
+    ]
+
+
+def _tile_of_rows(
+    part: OpenPart, group: OpenGroup, tile: OpenTile, found: Mapping[str, Found], plan: int, where: str, cover: str
+) -> GroupReport:
+    """The report of a tile; `cover`: which tiles its kernel takes for how many rows, said of the first one."""
+    graph = part.opened.graph
+    operators = tuple(dict.fromkeys(graph.producers[name].name for name in group.bound.outputs))
+    rows = f"tile of {tile.rows} row{'s' * (tile.rows > 1)}" if tile.rows and group.in_tiles else ""
+    return tile_report(tile, operators, "; ".join(text for text in (where, rows, cover) if text), found, plan)
+
+
 @dataclass(frozen=True)
 class ReportedPlan:
     """A plan of a library, what is said of its tiles, and the first tile of each of its kernels."""
@@ -114,9 +134,17 @@ class ReportedPlan:
     firsts: Sequence[OpenTile]
 
 
-def with_parts(report: CompileReport, choice: Choice | None) -> CompileReport:
-    """A report with what ONNX Runtime runs of the model, where that is a part."""
-    return report if choice is None else replace(report, parts=part_reports(choice), rest=rest_reports(choice))
+def with_parts(report: CompileReport, choice: Choice | None, sizes: Sequence[OpenSize]) -> CompileReport:
+    """A report with what ONNX Runtime runs of the model, where that is a part; `sizes`: the model's open ones."""
+    if choice is None:
+        return report
+    return replace(report, parts=part_reports(choice), rest=rest_reports(choice), **_ranges(sizes))
+
+
+def _ranges(sizes: Sequence[OpenSize]) -> dict[str, Any]:
+    """Open sizes as a report has them."""
+    steps = {size.name: size.step for size in sizes if size.step > 1}
+    return {"sizes": {size.name: (size.low, size.high) for size in sizes}, "steps": steps}
 
 
 def open_report(
@@ -155,5 +183,5 @@ def open_report(
         weights_bytes=sum(model_bytes(tile.bound.workload) for tile in firsts),
         held_weights_bytes=sum(held_bytes(tile.bound.workload, tile.schedule, target) for tile in firsts),
         plans=tuple(told),
-        sizes={size.name: (size.low, size.high) for size in sizes},
+        **_ranges(sizes),
     )

@@ -6,19 +6,19 @@ with the sizes that are known then. What is computed of shapes alone is there on
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
 from math import gcd
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from autofuse.errors import AutofuseError
+from autofuse.errors import AutofuseError, InputError
 from autofuse.graph.loading.files import read_model
-from autofuse.graph.loading.given.sizes import OpenSize
+from autofuse.graph.loading.given.sizes import OpenSize, open_ones
 from autofuse.graph.model import Graph
 from autofuse.graph.nodes import subgraphs_of
 from autofuse.graph.parts.source import Node, Source, read_source
@@ -31,6 +31,7 @@ from autofuse.segments.read import inferred
 from autofuse.values.arguments import Given, file_title
 from autofuse.values.scratch import scratch_folder
 
+Made = TypeVar("Made")
 BY_DATA = frozenset(("Compress", "NonMaxSuppression", "NonZero", "TopK", "Unique"))
 """Operators that end the head: of those without bodies, the ones that find places by what stands there."""
 WINDOWS = frozenset(("Conv", "ConvTranspose"))
@@ -41,15 +42,16 @@ DRAWN = 8
 
 @dataclass(frozen=True, eq=False)
 class OpenHead:
-    """A model in parts, one of which is the head. `path`: the file of the head; `sizes`: those that it leaves open,
-    where they are others than the model's. `pieces`: all parts; `place`: that of the head among them; `reasons`: see
-    `Choice`."""
+    """A model in parts, one of which is the head. `path`: the file of the head; `asked`: the open sizes of the model;
+    `sizes`: those that the head leaves open, where they are others. `pieces`: all parts; `place`: that of the head
+    among them; `reasons`: see `Choice`."""
 
     path: Path
     source: Source
     pieces: tuple[Piece, ...]
     place: int
     reasons: Mapping[int, str]
+    asked: tuple[OpenSize, ...]
     sizes: tuple[OpenSize, ...] = ()
 
     @property
@@ -83,6 +85,21 @@ def heads_of(model: Path, given: Given, sizes: Sequence[OpenSize]) -> Iterator[I
         yield _heads(model, given, sizes, folder)
 
 
+def of_a_head(
+    model: Path, given: Given, sizes: Sequence[OpenSize], error: InputError, use: Callable[[OpenHead], Made]
+) -> Made:
+    """What `use` makes of the first head of a model that it does not refuse. InputError with all reasons; `error`: why
+    the model as a whole is refused."""
+    reasons = str(error)
+    with heads_of(model, given, sizes) as heads:
+        for head in heads:
+            try:
+                return use(head)
+            except InputError as other:
+                reasons += "" if str(other) in reasons else f"; and of what stands before it: {other}"
+    raise InputError(reasons) from error
+
+
 def _heads(model: Path, given: Given, sizes: Sequence[OpenSize], folder: Path) -> Iterator[OpenHead]:
     fixed = {size.name: size.low for size in sizes if size.is_fixed and not size.follows}
     seen: set[tuple[tuple[str, ...], tuple[str, ...]]] = set()
@@ -98,14 +115,14 @@ def _heads(model: Path, given: Given, sizes: Sequence[OpenSize], folder: Path) -
             yield found
 
 
-def _from_inputs(cut: _Cut, _sizes: Sequence[OpenSize], path: Path) -> OpenHead | None:
+def _from_inputs(cut: _Cut, sizes: Sequence[OpenSize], path: Path) -> OpenHead | None:
     """The head that begins with the inputs of a model."""
     source = cut.source
     if not _is_usable(cut):
         return None
     pieces = _piece(source, cut.head, cut.results, "segment0"), _piece(source, cut.behind, cut.left, "rest1")
     path.write_bytes(pieces[0].content)
-    return OpenHead(path, source, pieces, 0, cut.reasons)
+    return OpenHead(path, source, pieces, 0, cut.reasons, open_ones(sizes))
 
 
 def _from_images(cut: _Cut, sizes: Sequence[OpenSize], path: Path) -> OpenHead | None:
@@ -135,7 +152,8 @@ def _from_images(cut: _Cut, sizes: Sequence[OpenSize], path: Path) -> OpenHead |
         **cut.reasons,
         **{node.place: "it makes images whose sizes no operator behind it decides" for node in front},
     }
-    return OpenHead(path, source, (first, own, _piece(source, cut.behind, cut.left, "rest2")), 1, reasons, found)
+    pieces = (first, own, _piece(source, cut.behind, cut.left, "rest2"))
+    return OpenHead(path, source, pieces, 1, reasons, open_ones(sizes), found)
 
 
 Shape = list[int | str]

@@ -9,11 +9,13 @@ from pathlib import Path
 
 from autofuse.backend.compile.rest import Rest, RowProgram
 from autofuse.backend.container.metadata import Parts, PartSpec, ValueSpec
+from autofuse.backend.container.open_spec import SizeSpec
 from autofuse.compiler.context import Context
 from autofuse.compiler.parts.bodies import BodyModels
 from autofuse.environment.alone import is_slower, ratio_of, told
 from autofuse.environment.outcomes import newest_race
 from autofuse.errors import InputError, UncoveredError
+from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.segments.choice import Choice
 from autofuse.segments.read import parts_of
 from autofuse.segments.report import rest_reports
@@ -90,10 +92,13 @@ def raced_parts(choice: Choice, context: Context) -> Ratio | None:
     return ratio_of(newest_race(context.database, environment.setting, key), SEGMENTS)
 
 
-def rest_of(choice: Choice, bodies: BodyModels | None = None, rows: Sequence[RowProgram] = ()) -> Rest:
+def rest_of(
+    choice: Choice, bodies: BodyModels | None = None, rows: Sequence[RowProgram] = (), sizes: Sequence[OpenSize] = ()
+) -> Rest:
     """What a library holds besides the segments; the whole model as it is where there are none.
 
     `bodies`: the models of the rest that have segments in bodies. `rows`: the programs of its segments of rows.
+    `sizes`: the model's open ones, where a head of it is ours.
     """
     source = choice.source
     inputs = tuple(_spec(choice, name) for name in source.inputs)
@@ -110,7 +115,9 @@ def rest_of(choice: Choice, bodies: BodyModels | None = None, rows: Sequence[Row
         program = next(segments) if own else next(counting) if piece.most_rows else None
         found.append(PartSpec(program, None if own else next(rest), piece.inputs, piece.outputs))
     provider = b"" if bodies is None else bodies.provider
-    return Rest(tuple(models), Parts(inputs, outputs, tuple(found)), source.origin, provider, tuple(rows))
+    specs = tuple(SizeSpec(size.name, size.low, size.high, size.step) for size in sizes)
+    parts = Parts(inputs, outputs, tuple(found), sizes=specs)
+    return Rest(tuple(models), parts, source.origin, provider, tuple(rows))
 
 
 def _spec(choice: Choice, name: str) -> ValueSpec:

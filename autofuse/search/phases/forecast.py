@@ -35,10 +35,11 @@ LEAST_MEASURED = 10
 """Measurements of a run below which it says nothing about the rate of a search."""
 
 
-def forecast(model: Path, place: Place, request: SearchRequest) -> Forecast:
+def forecast(model: Path, place: Place, request: SearchRequest, probes: bool = True) -> Forecast:
     """What a search of `model` at a place will reach; the arguments are those of `autofuse.search.tune.tune`.
 
-    The rate is that of the newest run there, else the guess with which a search begins.
+    The rate is that of the newest run there, else the guess with which a search begins. `probes`: whether this is the
+    first search there, which probes the machine.
     """
     started, budget_s, trials = now(), request.budget_s, request.trials
     graph = load(model, request.given)
@@ -56,7 +57,7 @@ def forecast(model: Path, place: Place, request: SearchRequest) -> Forecast:
         plans = {"default": default, **_little_fusion(evidence)}
         estimates = Estimates.of(evidence, Opening(load_s, load_s), available_cores(), budget_s)
         estimates = replace(estimates, alone_race_s=alone_race_seconds(budget_s) if request.alone else 0.0)
-        probing_s = PROBING_S if will_probe(base, environment, budget_s) else 0.0
+        probing_s = PROBING_S if probes and will_probe(base, environment, budget_s) else 0.0
         opening_s, first_s = 2 * load_s + probing_s, len(missing) * candidate_s
         finals, finals_s = estimates.kept(plans, finale_most_s(budget_s))
         if budget_s is None:

@@ -1,0 +1,168 @@
+"""A model of open sizes of which our kernels run the head, and ONNX Runtime what is behind it: tuned, and timed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+
+import numpy as np
+
+from autofuse.backend.container.metadata import InputSpec, Metadata
+from autofuse.backend.library.arrays import example
+from autofuse.backend.library.library import read_metadata
+from autofuse.benchmark import OWN, SEED, BenchReport, BenchRequest, kept, line_up, report_of
+from autofuse.compiler import Context, Policy
+from autofuse.compiler.open_sizes.reading import read_open
+from autofuse.compiler.open_sizes.row_segments import RowSegments
+from autofuse.compiler.parts.open_head import OpenHead
+from autofuse.environment.place import Place
+from autofuse.errors import InputError
+from autofuse.fusion.plan import ScheduleLimits
+from autofuse.graph.loading.given.sizes import OpenSize
+from autofuse.graph.parts.source import Source
+from autofuse.kernels.emission import Emission
+from autofuse.opened.bench import SizesReport, mixed, raced_over, require_range
+from autofuse.opened.kinds import over_images, read_images
+from autofuse.opened.tune import tune_open
+from autofuse.parted.in_time import LEAST_SEGMENT_S
+from autofuse.parted.race import Array, Task, answers, raced
+from autofuse.search.budget.budget import crowding, now, total_worked
+from autofuse.search.progress import SearchRequest, TuneResult
+from autofuse.segments.choice import Choice, Piece
+from autofuse.segments.read import read_whole
+from autofuse.segments.report import part_reports
+from autofuse.segments.rows import ROWS
+from autofuse.values.arguments import Given, file_title
+from autofuse.values.names import TVM_UNTUNED
+from autofuse.values.scratch import scratch_folder
+
+Build = Callable[[Context, Path, str | None], object]
+"""Writes the library of a model at a path, under a plan (None: what a compile takes)."""
+
+
+def tune_head(
+    model: Path, head: OpenHead, place: Place, sizes: Sequence[OpenSize], request: SearchRequest, since: float,
+    trace: Path | None,
+) -> TuneResult:  # fmt: skip
+    """Tune the head of a model, and its segments of rows, each for its share of the work; see `autofuse.api.tune`.
+
+    `request.trials`: of each of them. `since`: when the budget began. InputError for a head whose sizes cannot be open.
+    """
+    opened, asked = head.sizes or sizes, replace(request, given={}) if head.sizes else request
+    began, worked_s = now(), total_worked()
+    choice, files = _with_rows(head, place, opened, asked)
+    read_s = now() - began
+    least_s = LEAST_SEGMENT_S * crowding(read_s, total_worked() - worked_s)
+    head_us = max(1.0, sum(piece.work_us for piece in choice.segments))
+    left_us, budget_s = head_us + sum(piece.work_us for piece in choice.rows), request.budget_s
+    own_s = budget_s
+    if budget_s is not None:  # the head is read anew by its search, which the budget counts from its beginning
+        searching_s = max(0.0, since + budget_s - now() - read_s)
+        own_s = min(budget_s, now() - since + read_s + max(least_s, searching_s * head_us / left_us))
+    results = [tune_open(head.path, place, opened, replace(asked, budget_s=own_s), since, trace)]
+    with scratch_folder() as folder:
+        for number, piece in enumerate(choice.rows):
+            left_us -= head_us if number == 0 else choice.rows[number - 1].work_us
+            path = folder / f"{file_title(model)}-rows{number}.onnx"
+            path.write_bytes(files[piece])
+            own_s = None if budget_s is None else max(1.0, since + budget_s - now()) * piece.work_us / left_us
+            searched = replace(request, budget_s=own_s, given={})
+            results.append(tune_open(path, place, [OpenSize(ROWS, 1, piece.most_rows)], searched, now()))
+    return _together(model, choice, results, now() - since)
+
+
+def _with_rows(
+    head: OpenHead, place: Place, opened: Sequence[OpenSize], request: SearchRequest
+) -> tuple[Choice, Mapping[Piece, bytes]]:
+    """The parts of a model with its segments of rows, as `compile` finds them, and the files of these."""
+    read = read_images if over_images(head.path, request.given, opened) else read_open
+    graph = read(head.path, request.given, opened).opened.graph
+    with Context(place, policy=Policy(limits=ScheduleLimits(exact=request.exact))) as context:
+        rows = RowSegments(context, Emission(context.environment.target))
+        choice = rows.found(head.choice(graph))
+    return choice, {piece: rows.file(piece) for piece in choice.rows}
+
+
+def _together(model: Path, choice: Choice, results: Sequence[TuneResult], elapsed_s: float) -> TuneResult:
+    """The search of the head, with those of the segments of rows."""
+    notes = [results[0].warning, *(f"{one.model}: {one.warning}" for one in results[1:] if one.warning)]
+    return replace(
+        results[0],
+        model=file_title(model),
+        elapsed_s=elapsed_s,
+        **{name: sum(getattr(one, name) for one in results) for name in ("measured", "failed", "hits", "plan_trials")},
+        kernels=sum(one.kernels for one in results),
+        tiles=tuple(tile for one in results for tile in one.tiles),
+        warning="; ".join(filter(None, notes)),
+        parts=part_reports(choice),
+    )
+
+
+def bench_head(
+    model: Path, place: Place, sizes: Sequence[OpenSize], request: BenchRequest, build: Build
+) -> SizesReport:
+    """Time one library of a model with a head, at sizes of all its range; see `autofuse.opened.bench.bench_open`.
+
+    `build`: makes the library, where none was named.
+    """
+    over, named, title = raced_over(model, sizes, request.given), place.find(measuring=True), file_title(model)
+    request.check_library(named.address is None)
+    with ExitStack() as stack:
+        context = stack.enter_context(Context(place, policy=Policy(request.on_miss), asked=named))
+        context.environment.device.require_measurable()
+        folder = stack.enter_context(scratch_folder())
+
+        @cache
+        def built(plan: str | None, name: str) -> Path:
+            path = folder / f"{name}.so"
+            build(context, path, plan)
+            return path
+
+        own = built(None, OWN) if request.library is None else kept(request.library, request.trust, folder)
+        metadata = read_metadata(own)
+        _require_parts(own, metadata)
+        if request.library is not None and metadata.parts is not None:
+            require_range(request.library, metadata.parts.sizes, over)
+        rivals = [rival for rival in request.against if rival != TVM_UNTUNED]
+        found: dict[int | str, BenchReport] = {}
+        for count, form in over.forms.items():
+            choice, task = _task(model, form, metadata, folder / f"{count}.onnx")
+            contenders = line_up(own, rivals, built, partial(Path, task.model))
+            results = raced(context, choice, contenders, task, request.budget_s / len(over.forms))
+            found[count] = report_of(
+                title, context.threads, context.environment.profile.name, metadata.kernels, results
+            )
+    return mixed(title, over, found, request.against)
+
+
+def _require_parts(library: Path, metadata: Metadata) -> None:
+    if metadata.parts is None:
+        raise InputError(f"--library: {library} is of another model: ONNX Runtime runs no part of it")
+
+
+def _task(model: Path, form: Given, metadata: Metadata, file: Path) -> tuple[Choice, Task]:
+    """The model at one size, as a case of a race; `file`: where it is written."""
+    choice = read_whole(model, form, "")
+    if choice is None:
+        raise InputError(f"{model}: ONNX Runtime computes some of its operators otherwise than ONNX says")
+    file.write_bytes(choice.source.sized())
+    inputs = _inputs(choice.source, metadata)
+    (wanted,) = answers(choice, file, [inputs], optimise=False)
+    return choice, Task(inputs, tuple(wanted[name] for name in choice.source.results), file, metadata.kernels)
+
+
+def _inputs(source: Source, metadata: Metadata) -> dict[str, Array]:
+    """Reproducible inputs of a model of fixed sizes; see `PartedLibrary.example_inputs`."""
+    known = {spec.name: spec for program in metadata.main for spec in program.inputs}
+    generator, found = np.random.default_rng(SEED), {}
+    for name in source.inputs:
+        value = source.type_of(name)
+        if not value.dtype or value.shape is None:
+            raise InputError(f"input {name!r} is {value.text}, which cannot be made up")
+        shape = tuple(size for size in value.shape if isinstance(size, int))
+        spec = known.get(name) or InputSpec(name, shape, value.dtype)
+        found[name] = example(replace(spec, shape=shape), generator)
+    return found
