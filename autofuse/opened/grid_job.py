@@ -45,7 +45,7 @@ from autofuse.graph.transform.open_sizes.images.grid_rules import GridGroup, Gri
 from autofuse.graph.transform.open_sizes.images.grid_tiles import tile_graph
 from autofuse.graph.transform.open_sizes.images.grid_windows import Look, Slide
 from autofuse.graph.transform.open_sizes.images.reading import changed_grid, single_points
-from autofuse.graph.transform.open_sizes.open_graph import ADVICE
+from autofuse.graph.transform.open_sizes.open_graph import ADVICE, part_of
 from autofuse.kernels.emission import Emission
 from autofuse.kernels.lowering.layout import assign_layouts
 from autofuse.kernels.lowering.lower import Lowering
@@ -167,7 +167,8 @@ def grid_plan(context: Context, read: GridModel, chosen: FoundPlan) -> GridPlan:
 def _check_single(read: GridGraph, opened: GridGraph) -> None:
     """InputError where a graph that a plan makes is another where an axis has one place."""
     for point in single_points(read):
-        if not computes_alike(opened.at(point), read.at(point)):
+        parts = {name: part_of(whole, read.shape(name, point)) for name, whole in read.parts.items()}
+        if not computes_alike(opened.at(point), read.at(point), parts):
             shown = ", ".join(f"{size.name} is {value}" for size, value in zip(read.sizes, point, strict=True))
             raise InputError(f"--sizes: where {shown}, the plan makes another model: {ADVICE}")
 

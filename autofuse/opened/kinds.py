@@ -18,6 +18,7 @@ from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
 from autofuse.graph.transform.images_first import images_first, no_divisors, size_in_front
 from autofuse.graph.transform.open_sizes.extents import Point
+from autofuse.graph.transform.open_sizes.images.forms.averages import with_counts_at_borders
 from autofuse.graph.transform.open_sizes.images.forms.places import over_places, with_places_apart
 from autofuse.graph.transform.open_sizes.images.forms.turning import with_scores_first
 from autofuse.graph.transform.open_sizes.images.grid_graph import GridGraph, points
@@ -76,7 +77,7 @@ def read_images(model: Path, given: Given, sizes: Sequence[OpenSize], told: Prog
 
     @cache
     def loaded(point: Point) -> Graph:
-        return with_scores_first(with_counts_written_out(turned(point), counted()))
+        return with_counts_at_borders(with_scores_first(with_counts_written_out(turned(point), counted())))
 
     @cache
     def mixing() -> frozenset[str]:

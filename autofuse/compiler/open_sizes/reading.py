@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
@@ -22,6 +22,7 @@ from autofuse.graph.transform.leading import with_leading_size
 from autofuse.graph.transform.open_sizes.lengths import OpenLengths, check_lengths, with_lengths_given
 from autofuse.graph.transform.open_sizes.open_graph import (
     ADVICE,
+    Array,
     OpenGraph,
     check_size,
     is_alike,
@@ -261,9 +262,9 @@ def with_einsums_as_products(graph: Graph) -> Graph:
     return rewrite(graph, lambda match: match.rule is einsum_as_product).graph
 
 
-def computes_alike(made: Graph, wanted: Graph) -> bool:
-    """Whether two graphs give the same in ONNX Runtime, of a few made-up inputs."""
-    cases = [generate_inputs(wanted, seed) for seed in range(SINGLE_CASES)]
+def computes_alike(made: Graph, wanted: Graph, known: Mapping[str, Array] | None = None) -> bool:
+    """Whether two graphs give the same in ONNX Runtime, of a few made-up inputs, and of those that are `known`."""
+    cases = [{**generate_inputs(wanted, seed), **(known or {})} for seed in range(SINGLE_CASES)]
     pairs = zip(run_references(made, cases), run_references(wanted, cases), strict=True)
     return all(
         one.keys() == other.keys() and all(compare(one[name], other[name]).ok for name in other) for one, other in pairs
