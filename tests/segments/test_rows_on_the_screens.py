@@ -85,6 +85,7 @@ def test_a_compile_and_a_check_say_the_same_sizes_and_kernels(tmp_path: Path, re
     assert report.sizes == found.sizes == {"height": (8, 16), "width": (8, 16)}
     assert report.steps == found.steps == {"height": 8, "width": 8}
     assert report.kernels == found.kernels
+    assert report.held_weights_bytes >= report.weights_bytes >= 4 * (16 * 3 * 9 + 16 * 24 + 24 + 24 * 6)
     assert any(group.source.startswith("up to 1024 rows; tile of 16 rows") for group in report.groups)
     text = CliRunner().invoke(app, ["library", "check", str(library)]).stdout
     assert "height 8 to 16 in steps of 8, width 8 to 16 in steps of 8" in text

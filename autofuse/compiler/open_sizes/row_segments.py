@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from autofuse.backend.compile.open_sizes.open_program import OpenPart, row_program
+from autofuse.backend.compile.open_sizes.open_program import OpenPart, OpenTile, row_program
 from autofuse.backend.compile.rest import RowProgram
 from autofuse.compiler.context import Context
 from autofuse.compiler.open_sizes.plans import find_open_plans
@@ -19,6 +19,7 @@ from autofuse.graph.parts.source import serialised
 from autofuse.graph.submodel import OnnxModel
 from autofuse.graph.transform.open_sizes.rows import check_rows
 from autofuse.kernels.emission import Emission
+from autofuse.kernels.schedule.weight_size import held_bytes, model_bytes
 from autofuse.segments.choice import Choice, Piece
 from autofuse.segments.rows import ROWS, USUAL_ROWS, with_rows
 from autofuse.values.scratch import scratch_folder
@@ -52,13 +53,19 @@ class RowSegments:
 
     def told(self, report: CompileReport, choice: Choice | None) -> CompileReport:
         """The report of a model's library with the kernels of its segments of rows."""
-        kernels, groups = report.kernels, [*report.groups]
+        firsts, groups = list[OpenTile](), [*report.groups]
         for number, piece in enumerate(() if choice is None else choice.rows, len(report.plans)):
             part, found = self.made[piece.inputs, piece.outputs]
-            kernels += sum(bool(group.tiles) for group in part.groups)
+            firsts += [group.tiles[0] for group in part.groups if group.tiles]
             groups += reports_of_rows(part, found, number, f"up to {piece.most_rows} rows")
         hits = sum(group.tier in MEASURED_HERE for group in groups)
-        return replace(report, kernels=kernels, groups=tuple(groups), hits=hits)
+        target = self.context.environment.target
+        held = sum(held_bytes(tile.bound.workload, tile.schedule, target) for tile in firsts)
+        return replace(
+            report, kernels=report.kernels + len(firsts), groups=tuple(groups), hits=hits,
+            weights_bytes=report.weights_bytes + sum(model_bytes(tile.bound.workload) for tile in firsts),
+            held_weights_bytes=report.held_weights_bytes + held,
+        )  # fmt: skip
 
     def file(self, piece: Piece) -> bytes:
         """A segment as an ONNX file with an open size, `ROWS`."""
