@@ -23,9 +23,11 @@ from autofuse.kernels.tir.emit import Emitter, Expr
 from autofuse.kernels.workload.workload import Workload
 
 
-def turn_kernel(workload: Workload, rows: Mapping[int, OpenAxis], target: Target) -> Kernel:
+def turn_kernel(
+    workload: Workload, rows: Mapping[int, OpenAxis], target: Target, repeated: Collection[int] = ()
+) -> Kernel:
     """The kernel of `workload`, one Transpose between rows and a tensor that has them behind other axes, at the largest
-    size. `rows`: both, by index, with their open axis."""
+    size. `rows`: both, by index, with their open axis; `repeated`: both, where each sequence has its own, or none."""
     (operator,) = workload.operators
     source, result = operator.inputs[0], operator.outputs[0]
     behind = source if rows[source].axis else result
@@ -35,16 +37,17 @@ def turn_kernel(workload: Workload, rows: Mapping[int, OpenAxis], target: Target
     def emit(given: Arguments, _constants: Constants) -> None:
         emitter, count = Emitter(target), builder.bind(given.count)
         emitter.analyzer.bind(count, tvm.ir.Range(1, most + 1))
-        buffers: dict[int, Any] = {index: given.one[index].flat(prod(shape)) for index in (source, result)}
 
         def place(index: int, row: Expr, head: Expr) -> Expr:
             return (head * count + row if index == behind else row * before + head) * piece
 
-        with emitter.serial(count) as row, emitter.serial(before) as head:
-            start, begin = place(source, row, head), place(result, row, head)
-            copy_elements(emitter, buffers[source], start, buffers[result], begin, piece)
+        with given.each() as one:
+            buffers: dict[int, Any] = {index: one[index].flat(prod(shape)) for index in (source, result)}
+            with emitter.serial(count) as row, emitter.serial(before) as head:
+                start, begin = place(source, row, head), place(result, row, head)
+                copy_elements(emitter, buffers[source], start, buffers[result], begin, piece)
 
-    return open_function(workload, rows, emit)
+    return open_function(workload, rows, emit, repeated=repeated)
 
 
 def sequences_kernel(

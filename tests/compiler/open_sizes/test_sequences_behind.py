@@ -27,6 +27,14 @@ def test_states_of_each_sequence_beside_an_open_length(tmp_path: Path) -> None:
     check_over(model, built_over(model, SIZES), POINTS)
 
 
+def test_steps_of_each_sequence_behind_channels(tmp_path: Path) -> None:
+    """Channels in front of steps, in an input and in an output, as encoders of speech are given them."""
+    given, made = "float[batch, 12, steps] x, float[steps] k", "float[batch, 20, steps] y, float[batch, steps, 12] t"
+    body = "f = Mul (x, k) t = Transpose <perm = [0, 2, 1]> (f) p = MatMul (t, w) y = Transpose <perm = [0, 2, 1]> (p)"
+    model = write(tmp_path / "channels.onnx", f"channels ({given}) => ({made}) {{ {body} }}", {"w": weight(12, 20)})
+    check_over(model, built_over(model, SIZES), POINTS)
+
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     given, made = "float[steps, batch, 12] x, float[3, batch, 5] s", "float[steps, batch, 20] y, float[batch, 5, 3] t"

@@ -209,7 +209,7 @@ def group_kernel(
         in_place = bound.outputs[0] in caches
         return append_kernel(group.tiles[0].bound.workload, rows, emission.target, threads, in_place, repeated)
     if group.turns:
-        return turn_kernel(group.tiles[0].bound.workload, rows, emission.target)
+        return turn_kernel(group.tiles[0].bound.workload, rows, emission.target, repeated)
     if group.sequences:
         return sequences_kernel(group.tiles[0].bound.workload, rows, emission.target, repeated)
     if group.shift is not None:
