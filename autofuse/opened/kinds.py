@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from autofuse.backend.compile.realise import Progress, silent
-from autofuse.compiler.open_sizes.reading import computes_alike, read_open, with_einsums_as_products
+from autofuse.compiler.open_sizes.reading import computes_alike, read_open, with_plain_products
 from autofuse.compiler.report import READING
 from autofuse.errors import InputError, UncoveredError
 from autofuse.graph.loading.given.buckets import form_of, has_windows_behind, of_images
@@ -67,7 +67,7 @@ def read_images(model: Path, given: Given, sizes: Sequence[OpenSize], told: Prog
     @cache
     def given_at(point: Point) -> Graph:
         named = {size.name: value for size, value in zip(opened_sizes, point, strict=True)}
-        return with_einsums_as_products(load(model, form_of(model, sizes, named, given)))
+        return with_plain_products(load(model, form_of(model, sizes, named, given)))
 
     turned = _with_images_first(opened_sizes, given_at)
 

@@ -37,6 +37,7 @@ from autofuse.graph.transform.open_sizes.over_rows.counted import (
 )
 from autofuse.graph.transform.open_sizes.over_rows.picks import picks_over_open, with_picks_written_out
 from autofuse.graph.transform.open_sizes.over_rows.shares import with_shares_written_out
+from autofuse.graph.transform.open_sizes.over_rows.vectors import with_vectors_as_matrices
 from autofuse.graph.transform.open_sizes.repeats import Repeats
 from autofuse.graph.transform.open_sizes.rows import check_rows
 from autofuse.graph.transform.real_levels import with_real_levels
@@ -107,7 +108,7 @@ def _read_lengths(model: Path, given: Given, sizes: Sequence[OpenSize], told: Pr
 
     @cache
     def given_at(point: Point) -> Graph:
-        return with_einsums_as_products(load(model, form(point)))
+        return with_plain_products(load(model, form(point)))
 
     @cache
     def picks() -> frozenset[str]:
@@ -255,8 +256,10 @@ def _with_rows(opened: OpenGraph, second: int, largest: int, apart: bool) -> Ope
     return leading
 
 
-def with_einsums_as_products(graph: Graph) -> Graph:
-    """A graph with each Einsum as the product that it is: nothing else is known of how it treats rows, or places."""
+def with_plain_products(graph: Graph) -> Graph:
+    """A graph with each Einsum as the product that it is, and vectors as matrices in products: nothing else is known of
+    how these treat rows, or places."""
+    graph = with_vectors_as_matrices(graph)
     if not any(operator.op_type == "Einsum" for operator in graph.operators):
         return graph
     return rewrite(graph, lambda match: match.rule is einsum_as_product).graph
@@ -363,7 +366,7 @@ def _sequences(
         def loaded(point: Point, at: Point = at) -> Graph:
             named = {size.name: value for size, value in zip((outer, *inner), (*point, *at), strict=True)}
             read = load(model, form_of(model, sizes, named, given))
-            return with_picks_written_out(with_einsums_as_products(read))
+            return with_picks_written_out(with_plain_products(read))
 
         first, second, _ = _samples(outer, UNLIKELY)
         opened = open_graph(outer.name, first, loaded((first,)), second, loaded((second,)))

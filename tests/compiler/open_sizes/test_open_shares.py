@@ -50,6 +50,13 @@ def test_masked_shares_may_be_an_output(tmp_path: Path) -> None:
     check_over(model, library, [{"batch": batch, "tokens": tokens} for batch in (1, 3) for tokens in SIZES])
 
 
+def test_vectors_in_products_are_rows_and_columns(tmp_path: Path) -> None:
+    body = "l = MatMul (x, w) h = Tanh (l) s = MatMul (h, v) a = Softmax <axis = 0> (s) y = MatMul (a, x)"
+    text = f"vectors (float[tokens, 24] x) => (float[24] y, float[tokens] a) {{ {body} }}"
+    model = write(tmp_path / "vectors.onnx", text, {"w": WEIGHTS["w"], "v": weight(16)})
+    check(model, built(model, "tokens", 1, 96), "tokens", SIZES)
+
+
 def test_heads_in_front_of_tokens_have_shares_of_their_own(tmp_path: Path) -> None:
     """Tokens stand behind heads: what goes over them is written with the tokens in front."""
     body = """s = MatMul (x, w) t = Transpose <perm = [0, 2, 1]> (s) a = Softmax <axis = -1> (t)
