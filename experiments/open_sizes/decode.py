@@ -3,7 +3,7 @@
 A step of GPT-2 is compiled for any length of its caches, which it extends in place, and called `--steps` times from the
 empty caches on, in `--passes` passes in one process. The table and the picture show how the time of a step follows the
 bytes that it reads (weights of products once, the rows of the caches), at which rate it reads them, against the memory
-bandwidth probed in the same run, and whether memory grows from pass to pass.
+bandwidth probed before and behind them, and whether memory grows from pass to pass.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ WINDOWS = 8
 @dataclass(frozen=True)
 class Row:
     """Steps whose caches have `first` to `last` rows before them. `us`: the median of all passes; `read_bytes`: of
-    weights and caches, `gbs`: over that time, `dram_gbs`: what the probe read from memory. `memory_mib`: when each pass
-    began, and at the end."""
+    weights and caches, `gbs`: over that time, `dram_gbs`: what the probe read from memory, the mean of before the steps
+    and behind them. `memory_mib`: when each pass began, and at the end."""
 
     network: str
     threads: int
@@ -83,7 +83,7 @@ def measured(network: Network, steps: int, passes: int, budget_s: float) -> list
     graph = load(network.model, network.form((network.ranges[0].high,)))
     inputs = network.folder / f"{network.name}-step.npz"
     np.savez(inputs, **generate_inputs(graph, 0))  # type: ignore[arg-type]
-    rates = probe_machine(local_device().target(), network.threads)
+    before_gbs = _dram_gbs(network.threads)
     names = [str(library), str(network.threads), str(steps), str(passes), str(inputs)]
     command = [sys.executable, "-m", "experiments.open_sizes.steps", *names]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -91,12 +91,17 @@ def measured(network: Network, steps: int, passes: int, budget_s: float) -> list
         raise AutofuseError(f"{library.name}: {done.stderr.strip()[-500:]}")
     report = json.loads(done.stdout.splitlines()[-1])
     weights, caches = read_bytes(graph)
+    dram_gbs = (before_gbs + _dram_gbs(network.threads)) / 2
     blank = Row(
-        network.name, network.threads, 0, 0, 0.0, weights, 0.0,
-        rates.dram_gbs_n if network.threads > 1 else rates.dram_gbs_1,
+        network.name, network.threads, 0, 0, 0.0, weights, 0.0, dram_gbs,
         tuple(size / 2**20 for size in report["memory"]),
     )  # fmt: skip
     return rows_of(blank, report["us"], caches / network.ranges[0].high)
+
+
+def _dram_gbs(threads: int) -> float:
+    rates = probe_machine(local_device().target(), threads)
+    return rates.dram_gbs_n if threads > 1 else rates.dram_gbs_1
 
 
 def rows_of(blank: Row, passes: Sequence[Sequence[float]], row_bytes: float) -> list[Row]:
