@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from autofuse.compiler import Context, Policy
 from autofuse.compiler.open_sizes.plans import (
     PARTS,
     SIZES,
+    TILES,
     RangedPlan,
     find_open_plans,
     parts_json,
@@ -41,7 +42,7 @@ from autofuse.opened.tiled import OpenedModel
 from autofuse.search.budget.budget import Budget, now
 from autofuse.search.lab.tiles import TileSearch
 from autofuse.search.plans.plan_search import PlanSearch
-from autofuse.search.progress import ChoiceDecision, Progress, RangeChoice, SearchRequest, TuneResult
+from autofuse.search.progress import ChoiceDecision, Progress, RangeChoice, SearchRequest, TileTime, TuneResult
 from autofuse.search.schedules.evidence import SearchEvidence, searched_space
 from autofuse.search.tune import SAMPLING, quiet_studies, unused_name
 from autofuse.values.arguments import file_title
@@ -157,12 +158,16 @@ class _Run:
         """Keeps a plan."""
         self.base.record_plan(self.opened.form.key, plan.key, plan.to_json(), origin)
 
-    def choose(self, plans: Sequence[RangedPlan], name: str, trusted: bool, details: Mapping[str, Json]) -> None:
-        """What `compile` takes from now on; of several plans, that of the largest sizes stands for all where they
-        cannot."""
+    def choose(
+        self, plans: Sequence[RangedPlan], name: str, trusted: bool, tiles: Sequence[TileTime],
+        details: Mapping[str, Json],
+    ) -> None:  # fmt: skip
+        """What `compile` takes from now on, with the `tiles` of all plans; of several plans, that of the largest sizes
+        stands for all where they cannot."""
         for one in plans:
             self.keep(one.found.plan, name)
-        told = {"name": name, SIZES: ranges_json(self.opened.form.sizes), **details}
+        known: list[Json] = [asdict(tile) for tile in tiles]
+        told = {"name": name, SIZES: ranges_json(self.opened.form.sizes), TILES: known, **details}
         told |= {PARTS: parts_json(plans)} if len(plans) > 1 else {}
         self.base.record_choice(self.id, plans[-1].found.plan.key, [], median_us=None, trusted=trusted, details=told)
 
@@ -216,10 +221,10 @@ def _concluded(run: _Run, plans: OpenPlanSearch, race: PlanRace, budget: Budget)
     warning = f"{untimed} tiles have no time: the budget ended before, or every schedule failed" if untimed else ""
     name = DEFAULT if plans.first[-1].found.tier == RULE else PREVIOUS
     if len(contenders) < 2:
-        run.choose(plans.ranged(stays), name, not untimed, {})
+        run.choose(plans.ranged(stays), name, not untimed, _tiles(plans, stays), {})
         return _Outcome(stays, name, None, warning)
     if budget.spent() or budget.left() < min(race.needed_s(contenders), race.timing_s):
-        run.choose(plans.ranged(stays), name, False, {})
+        run.choose(plans.ranged(stays), name, False, _tiles(plans, stays), {})
         return _Outcome(stays, name, None, f"{_not_raced(plans, contenders)}: give a larger --budget")
     verdict = race.run(contenders, budget)
     for contender, reason in verdict.failed.items():
@@ -231,10 +236,20 @@ def _concluded(run: _Run, plans: OpenPlanSearch, race: PlanRace, budget: Budget)
         "sections": {one.size: one.ratio for one in verdict.sections},
     }  # fmt: skip
     if verdict.chosen != stays:
-        run.choose(plans.ranged(verdict.chosen), SEARCHED, True, details)
+        run.choose(plans.ranged(verdict.chosen), SEARCHED, True, _tiles(plans, verdict.chosen), details)
         return _Outcome(verdict.chosen, SEARCHED, verdict, warning, name)
-    run.choose(plans.ranged(stays), name, verdict.verdict == SAME or bool(verdict.wrong), details)
+    decided = verdict.verdict == SAME or bool(verdict.wrong)
+    run.choose(plans.ranged(stays), name, decided, _tiles(plans, stays), details)
     return _Outcome(stays, name, verdict, verdict.problem or warning, SEARCHED)
+
+
+def _tiles(plans: OpenPlanSearch, chosen: Planned) -> tuple[TileTime, ...]:
+    """What is known of the tiles of all sections' plans."""
+    runs: dict[str, float] = {}
+    for one in chosen:
+        for key, count in one.runs.items():
+            runs[key] = max(count, runs.get(key, 0.0))
+    return plans.search.times(runs)
 
 
 def _not_raced(plans: OpenPlanSearch, contenders: Contenders) -> str:
@@ -252,15 +267,12 @@ def _result(model: Path, plans: OpenPlanSearch, outcome: _Outcome, run: _Run, el
     if verdict is not None and (verdict.at or verdict.problem):
         decided = verdict.ratio is not None and verdict.verdict in (FASTER, SAME)
         decision = ChoiceDecision(outcome.against, verdict.verdict, decided, verdict.ratio, verdict.lo, verdict.hi)
-    chosen, runs = outcome.chosen[-1], dict[str, float]()
-    for one in outcome.chosen:
-        for key, count in one.runs.items():
-            runs[key] = max(count, runs.get(key, 0.0))
+    chosen = outcome.chosen[-1]
     return TuneResult(
         file_title(model), run.name, run.id, run.base.location.text, evidence.environment.profile.name, setting.threads,
         run.state, elapsed_s, counts.measured, counts.failed, counts.hits, run.tried, outcome.name,
         chosen.plan.key, chosen.tiled.kernels, warning=outcome.warning, decision=decision,
-        tiles=plans.search.times(runs), raced=() if verdict is None else verdict.at,
+        tiles=_tiles(plans, outcome.chosen), raced=() if verdict is None else verdict.at,
         ranges=_ranges_told(plans, outcome),
     )  # fmt: skip
 

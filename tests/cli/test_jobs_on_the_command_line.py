@@ -52,6 +52,14 @@ def call(*arguments: object) -> Result:
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
+@pytest.fixture(autouse=True)
+def models(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Files that the command line finds: a.onnx and b.onnx."""
+    for name in ("a.onnx", "b.onnx"):
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture
 def tune(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """`tune` whose job ends as told; what it was asked is kept in `tune.asked`."""

@@ -355,10 +355,10 @@ def test_a_journal_and_a_backup_are_never_written_through_a_link(database: Path,
 
 
 @pytest.mark.parametrize("end", ["-journal", "-wal", "-shm"])
-def test_no_database_is_made_where_another_keeps_its_journal(end: str, database: Path) -> None:
+def test_no_database_is_made_where_another_keeps_its_journal(end: str, database: Path, model: Path) -> None:
     beside = database.with_name(database.name + end)
     beside.unlink(missing_ok=True)
-    done = CliRunner().invoke(app, ["stop", "--db", str(beside)])
+    done = CliRunner().invoke(app, ["tune", str(model), "--trials", "1", "--db", str(beside)])
     assert done.exit_code == 2
     assert f"is a name that the database {database.name} needs" in done.stderr
     assert not beside.exists()

@@ -113,8 +113,8 @@ class Stop(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
         if name == library:
             os.kill(os.getpid(), getattr(signal, number))
-library, number = sys.argv[1:]
-sys.argv[1:] = ["inspect", "absent.onnx"]
+library, number, file = sys.argv[1:]
+sys.argv[1:] = ["inspect", file]
 sys.meta_path.insert(0, Stop())
 from autofuse.__main__ import run
 run()
@@ -124,7 +124,7 @@ run()
 @pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGHUP"])
 @pytest.mark.parametrize("library", ["autofuse.cli.main", "typer", "autofuse.api", "onnx"])
 def test_ctrl_c_while_libraries_load_is_one_line(library: str, number: str) -> None:
-    words = [sys.executable, "-c", STOPPED, library, number]
+    words = [sys.executable, "-c", STOPPED, library, number, __file__]  # any file: a missing one is refused before
     done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S)
     assert (done.returncode, done.stderr) == (130, "autofuse: interrupted\n")
 

@@ -195,5 +195,5 @@ def test_a_page_goes_where_it_was_asked_to(analysis: Analysis, path: Path, tmp_p
 
 def test_page_data_is_plain(analysis: Analysis) -> None:
     info = analysis.run()
-    first = {"run", "speedup", "rivals", "trust", "counts"}
+    first = {"run", "speedup", "open", "rivals", "trust", "counts"}
     assert set(page_data(analysis, info)) == {*first, "accuracy", "worth", "plots", "left", "tables"}

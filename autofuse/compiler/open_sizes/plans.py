@@ -20,7 +20,7 @@ from autofuse.graph.key import graph_key, open_key
 from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.graph.model import Graph
 
-SIZES, PARTS = "sizes", "plans"
+SIZES, PARTS, TILES = "sizes", "plans", "tiles"
 """Names of the ranges, and of the plans for parts of them, among the details of a choice."""
 
 

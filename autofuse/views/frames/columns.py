@@ -151,7 +151,8 @@ _FRAMES: dict[str, dict[str, str]] = {
         **_CIRCUMSTANCES,
         "median_us": "median time of the whole model, microseconds",
         "trusted": _TIMING["trusted"],
-        "details": "how it was decided: name, verdict, against, together (with its schedules), pinned (dict)",
+        "details": "how it was decided: name, verdict, against, together (with its schedules), pinned; of open sizes "
+        "their ranges (sizes), the tiles, and ratios at sizes (dict)",
         "created_at": "when it was recorded, UTC",
     },
     "groups": {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict
 from html import escape
 from importlib import resources
@@ -30,8 +30,11 @@ from autofuse.views.report.tables import (
     distinct_groups,
     edge_counts,
     left_of,
+    open_tiles,
     paying_fusions,
     provenance_facts,
+    ranges_text,
+    sizes_race,
 )
 from autofuse.views.terms import TERMS
 
@@ -109,6 +112,7 @@ def page_data(analysis: Analysis, info: RunInfo, transfer: Json | None = None) -
     return {
         "run": _run(analysis, info, frames),
         "speedup": _speedup(frames),
+        "open": _open(frames["choices"]),
         "rivals": _rivals(frames),
         "trust": _trust(frames, groups),
         "counts": _counts(frames),
@@ -134,6 +138,7 @@ def page_data(analysis: Analysis, info: RunInfo, transfer: Json | None = None) -
         "left": left.text if (left := left_of(groups)) is not None else "",
         "tables": {
             "groups": _group_rows(groups),
+            "tiles": open_tiles(frames["choices"])[:MAX_ROWS],
             "edges": _edge_rows(frames["edges"], frames["choices"]),
             "fusions": _fusion_rows(frames["edges"], frames["choices"]),
             "failures": series.failure_kinds(frames["failures"]),
@@ -155,7 +160,7 @@ def _run(analysis: Analysis, info: RunInfo, frames: dict[str, pd.DataFrame]) -> 
         "started": f"{info.started_at:%Y-%m-%d %H:%M} UTC",
         "length": "still running" if info.state == "running" else markdown.duration(run_length_s(info, frames)),
         "standing": run_standing(info, frames, analysis.database),
-        "gap": plan_gap(info),
+        "gap": sizes_race(frames["choices"]) if open_tiles(frames["choices"]) else plan_gap(info),
     }
 
 
@@ -173,6 +178,11 @@ def _speedup(frames: dict[str, pd.DataFrame]) -> Json | None:
         if ratio is not None:
             return {**found, "ratio": _ratio(ratio), "over": name}
     return found
+
+
+def _open(choices: pd.DataFrame) -> Json | None:
+    """Which sizes a run left open, and how its plan was decided; None of a run of fixed sizes."""
+    return {"sizes": ranges_text(choices), "race": sizes_race(choices)} if open_tiles(choices) else None
 
 
 def _worth(info: RunInfo) -> Json:
@@ -230,6 +240,9 @@ def _ratio(ratio: Ratio | None) -> Json | None:
 
 
 def _trust(frames: dict[str, pd.DataFrame], groups: pd.DataFrame) -> Json:
+    tiles = open_tiles(frames["choices"])
+    if tiles:
+        return _of_tiles(tiles, frames["choices"])
     chosen = whole_model(frames["plan_measurements"], frames["choices"]).chosen
     trusted = groups["trusted"].fillna(False).astype(bool)
     total = float(groups["us"].sum())
@@ -245,6 +258,16 @@ def _trust(frames: dict[str, pd.DataFrame], groups: pd.DataFrame) -> Json:
         "whole_us": None if chosen is None else float(chosen["median_us"]),
     }
     return {**facts, "card": _decisions(facts)}
+
+
+def _of_tiles(tiles: Sequence[Json], choices: pd.DataFrame) -> Json:
+    """The same of open sizes, whose kernels are made of tiles."""
+    timed = sum(one["us"] is not None for one in tiles)
+    card = [ranges_text(choices), sizes_race(choices)]
+    return {
+        "groups": len(tiles), "measured": timed, "trusted": 0, "trusted_share": 0.0, "decided_share": None,
+        "choice": choice_words(choices), "sum_us": None, "whole": None, "whole_us": None, "card": card,
+    }  # fmt: skip
 
 
 def _decisions(trust: Mapping[str, Any]) -> list[str]:

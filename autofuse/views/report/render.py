@@ -35,8 +35,13 @@ from autofuse.views.report.tables import (
     distinct_groups,
     edge_counts,
     left_of,
+    open_tiles,
     paying_fusions,
     provenance_facts,
+    ranges_text,
+    sizes_race,
+    tiles_table,
+    tiles_told,
 )
 from autofuse.views.report.worth_text import what_is_lost, what_it_was_worth
 from autofuse.views.terms import TERMS, used_in
@@ -164,6 +169,8 @@ def _json_text(value: object) -> object:
 
 def _headline(frames: dict[str, pd.DataFrame]) -> str:
     whole = whole_model(frames["plan_measurements"], frames["choices"])
+    if whole.chosen is None and (tiles := open_tiles(frames["choices"])):
+        return f"tuned for {ranges_text(frames['choices'])}, {len(tiles)} tiles"
     if whole.chosen is None:
         return "no plan confirmed yet"
     claims = [text for name in HEADLINE if (text := _claim(whole.ratio(name), HEADLINE[name]))]
@@ -192,6 +199,8 @@ def _about(analysis: Analysis, info: RunInfo, frames: dict[str, pd.DataFrame]) -
 def _whole_model(info: RunInfo, frames: dict[str, pd.DataFrame]) -> str:
     whole = whole_model(frames["plan_measurements"], frames["choices"])
     chosen = whole.chosen
+    if chosen is None and open_tiles(frames["choices"]):
+        return sizes_race(frames["choices"])
     if chosen is None:
         if not whole.beside:
             return plan_gap(info)
@@ -222,6 +231,8 @@ def _rival_cells(one: Beside) -> list[str]:
 
 def _trust(frames: dict[str, pd.DataFrame]) -> str:
     groups = last_choice(frames["groups"])
+    if tiles := open_tiles(frames["choices"]):
+        return tiles_told(tiles)
     if groups.empty:
         return "No choice was recorded."
     measured = groups["candidate_id"].notna()
@@ -286,6 +297,8 @@ def _groups(frames: dict[str, pd.DataFrame]) -> str:
     """The groups of the choice, equal ones together, the longest first, and how near each comes to the machine's best
     rates."""
     groups = last_choice(frames["groups"])
+    if tiles := open_tiles(frames["choices"]):
+        return tiles_table(tiles)
     if groups.empty:
         return "No choice was recorded."
     head = [

@@ -4,14 +4,15 @@ fusions that pay, provenance."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from autofuse.fusion.evidence import LAUNCH_US
+from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.graph.transform.quantize.certificate import CERTIFICATE
 from autofuse.values.arguments import format_duration
 from autofuse.values.reasons import REASON_CODES
@@ -41,6 +42,72 @@ def distinct_groups(groups: pd.DataFrame) -> pd.DataFrame:
     )
     found: pd.DataFrame = merged.sort_values("share", ascending=False, kind="stable")
     return found
+
+
+TILE: Mapping[str, type | tuple[type, ...]] = {
+    "label": str, "rows": int, "places": str, "runs": (int, float), "us": (int, float, type(None)),
+    "rule_us": (int, float, type(None)), "tried": int,
+}  # fmt: skip
+"""What is stored of a tile of a kernel over an open size, see `TileTime` of the search."""
+
+
+def open_tiles(choices: pd.DataFrame) -> list[dict[str, Any]]:
+    """The tiles of the newest choice of open sizes, the one that takes most of a call first: `TILE`, and its `share` of
+    an average call; none of another choice."""
+    details = {} if choices.empty else choices.iloc[-1]["details"]
+    stored = details.get("tiles") if isinstance(details, Mapping) else None
+    found = [
+        {name: one[name] for name in TILE}
+        for one in (stored if isinstance(stored, list) else [])
+        if isinstance(one, Mapping) and all(isinstance(one.get(name), kind) for name, kind in TILE.items())
+    ]
+    total = sum(one["runs"] * (one["us"] or 0.0) for one in found)
+    return [{**one, "share": one["runs"] * one["us"] / total if one["us"] else None} for one in found]
+
+
+def tiles_told(tiles: Sequence[Mapping[str, Any]]) -> str:
+    """How many tiles have a time."""
+    timed = sum(one["us"] is not None for one in tiles)
+    return f"- {timed} of {len(tiles)} tiles of kernels over open sizes have a time."
+
+
+def tiles_table(tiles: Sequence[Mapping[str, Any]]) -> str:
+    """Tiles as a table, with the words of `tune`."""
+    head = ["tile", "rows", "runs a call", "share", "time each", "of the rule's", "schedules"]
+    rows = (
+        [
+            markdown.text(one["label"]), markdown.text(one["places"] or one["rows"] or ""), f"{one['runs']:.1f}",
+            "" if one["share"] is None else f"{100 * one['share']:.1f} %", markdown.micros(one["us"]),
+            f"{one['rule_us'] / one['us']:.2f}x" if one["us"] and one["rule_us"] else "", one["tried"],
+        ]
+        for one in tiles
+    )  # fmt: skip
+    return markdown.table(head, rows)
+
+
+def ranges_text(choices: pd.DataFrame) -> str:
+    """The sizes that the newest choice leaves open: "tokens 1 to 512"."""
+    stored = choices.iloc[-1]["details"].get("sizes")
+    ranges = stored.items() if isinstance(stored, Mapping) else ()
+    return ", ".join(
+        markdown.text(OpenSize(name, *one))
+        for name, one in ranges
+        if isinstance(one, list) and len(one) == 3 and all(isinstance(number, int) for number in one)
+    )
+
+
+def sizes_race(choices: pd.DataFrame) -> str:
+    """What was decided about the plan of the newest choice, of open sizes, and how it did at the sizes of its race."""
+    details = choices.iloc[-1]["details"]
+    name, verdict = markdown.text(details.get("name")), markdown.text(details.get("verdict"))
+    if not verdict:
+        return f"Plan {name} was taken; no other one was raced. Each library is raced at its sizes by `bench --sizes`."
+    rival = "the searched one" if details.get("against") == details.get("name") else f"plan {details.get('against')}"
+    at = details.get("at")
+    ratios = at.items() if isinstance(at, Mapping) else ()
+    sizes = [f"{one:.3f}x at {markdown.text(size)}" for size, one in ratios if isinstance(one, float)]
+    told = f": the plan that stays took {', '.join(sizes)} of the other one's time" if sizes else ""
+    return f"Plan {name} was taken against {markdown.text(rival)}, {verdict}{told}."
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -14,6 +16,9 @@ from autofuse.cli.main import app
 from autofuse.errors import StrictMissError
 from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.kernels.open_sizes.open_rows import TILES, tile_counts
+from autofuse.values.arguments import micros
+from autofuse.views.frames.standing import run_command
+from autofuse.views.report.tables import open_tiles, ranges_text
 from tests.compiler.open_sizes.models import PERCEPTRON, PERCEPTRON_WEIGHTS, write
 from tests.compiler.open_sizes.sequences import MERGED, MERGED_WEIGHTS
 from tests.compiler.open_sizes.tokens import Form, written
@@ -164,3 +169,37 @@ def test_tiles_are_counted_as_kernels_run_them(rows: int, counts: list[int]) -> 
 def test_sizes_are_drawn_from_the_smallest_to_the_largest() -> None:
     assert OpenSize("n", 1, 256).drawn(9) == (1, 2, 4, 8, 16, 32, 64, 128, 256)
     assert OpenSize("n", 3, 5).drawn(9) == (3, 4, 5)
+
+
+def test_the_report_of_a_search_lists_its_sizes_and_tiles(model: Path, tuned: Any, tmp_path: Path) -> None:
+    """As the screen of `tune` does: as often as a call runs them, with the same times."""
+    database, page = str(model.with_suffix(".db")), tmp_path / "page.html"
+    run = ["report", "--run", tuned.run, "--db", database]
+    text = CliRunner().invoke(app, run).output
+    assert f"tuned for batch 1 to 5, {len(tuned.tiles)} tiles" in text
+    timed = sum(tile.us is not None for tile in tuned.tiles)
+    assert f"{timed} of {len(tuned.tiles)} tiles of kernels over open sizes have a time" in text
+    assert "No choice was recorded" not in text
+    table = text.partition("## Groups")[2].partition("##")[0]
+    for tile in tuned.tiles:
+        assert f"| {tile.label} | {tile.rows or ''} | {tile.runs:.1f} |" in table
+        assert tile.us is None or f"| {micros(tile.us)} |" in table
+    assert CliRunner().invoke(app, [*run, "--html", str(page)]).exit_code == 0
+    assert '"sizes": "batch 1 to 5"' in page.read_text(encoding="utf-8")
+
+
+def test_tiles_of_a_foreign_database_are_shown_as_far_as_they_are_tiles() -> None:
+    good = {"label": "Gemm", "rows": 4, "places": "", "runs": 1.5, "us": 2.0, "rule_us": None, "tried": 3}
+    stored = [good, {**good, "us": "fast"}, {"label": "Gemm"}, 7]
+    choices = pd.DataFrame({"details": [{"tiles": stored, "sizes": {"n": [1, 8, 1], "m": "all"}}]})
+    assert open_tiles(choices) == [{**good, "share": 1.0}]
+    assert ranges_text(choices) == "n 1 to 8"
+    assert open_tiles(pd.DataFrame({"details": [{"tiles": "many"}]})) == []
+
+
+def test_an_interrupted_search_goes_on_with_its_sizes() -> None:
+    place = SimpleNamespace(location=SimpleNamespace(path=None, text="times.db"))
+    told = {"model": "rows.onnx", "sizes": {"batch": [1, 5, 1], "height": [16, 64, 16]}}
+    run: Any = SimpleNamespace(model_name="rows", arguments=told, budget={}, setting=SimpleNamespace(threads=1))
+    command = "autofuse tune rows.onnx --threads 1 --sizes batch=1:5 --sizes height=16:64:16 --db times.db"
+    assert run_command(run, cast(Any, place)) == command

@@ -134,6 +134,10 @@ function firstScreen() {
     hero = `${micros(speedup.us)} a call`;
     detail = `plan “${speedup.plan}”; ${speedup.ratio ? `no ratio: ${speedup.ratio.verdict}` : "nothing was measured beside it"}${second}`;
     badge = trust.whole ? ["trusted", "good"] : ["not trusted", "bad"];
+  } else if (data.open) {
+    hero = `Tuned for ${data.open.sizes}`;
+    detail = data.open.race;
+    badge = ["open sizes", "good"];
   }
   if (book.night) head.append(make("a", { class: "back", href: "#night" }, `← all models of ${book.night.name}`));
   head.append(
@@ -145,7 +149,7 @@ function firstScreen() {
   const git = fact("git") ?? fact("git_commit");
   const cards = [
     ["Decisions", ...trust.card],
-    ["Coverage", trust.groups ? `${trust.measured} of ${trust.groups}` : "no plan", !trust.groups ? "no plan was chosen" : trust.measured === trust.groups ? "groups measured; each kernel has a schedule that was measured" : "groups measured; the others use the fixed rule"],
+    ["Coverage", trust.groups ? `${trust.measured} of ${trust.groups}` : "no plan", !trust.groups ? "no plan was chosen" : tables.tiles.length ? "tiles of kernels over open sizes have a time" : trust.measured === trust.groups ? "groups measured; each kernel has a schedule that was measured" : "groups measured; the others use the fixed rule"],
     ["Failures", `${count(counts.failed)} of ${count(counts.measured)}`, counts.failed ? "measurements failed; none of them is ever chosen" : "measurements failed"],
     ["Search", count(counts.candidates), `candidates · ${count(counts.trials)} plan${counts.trials === 1 ? "" : "s"} tried · ${run.length}`],
     ["Provenance", run.state, [`run ${run.id}`, run.started, fact("tvm") && `TVM ${fact("tvm")}`, git && `git ${git.slice(0, 9)}`, fact("governor") && `governor ${fact("governor")}`].filter(Boolean).join(" · ")],
@@ -213,10 +217,13 @@ function accuracies() {
 }
 const FIRST = 20;
 function tables() {
-  const { groups, edges, provenance } = data.tables;
-  let place = section("groups", "Groups", "Each kernel of the chosen plan; equal ones stand together. Over first: the chosen schedule against the first one measured; tried: schedules known.");
+  const { groups, tiles, edges, provenance } = data.tables;
+  let place = tiles.length
+    ? section("groups", "Tiles", "What kernels over open sizes are made of: tiles of so many rows or places, as often as an average call over the sizes runs each.")
+    : section("groups", "Groups", "Each kernel of the chosen plan; equal ones stand together. Over first: the chosen schedule against the first one measured; tried: schedules known.");
   if (data.left) place.append(make("p", {}, data.left));
-  table(place, [["label", "group"], ["uses", "kernels", count], ["share", "share", (v) => percent(v, 1)], ["us", "time each", micros], ["trusted", "trusted", (v) => (none(v) ? "" : v ? "yes" : "no")], ["gain", "over first", times], ["schedules", "tried", count], ["flops", "MFLOP", mega], ["bytes", "MB", mega], ["gflops", "GFLOP/s", (v) => (none(v) ? "–" : v.toFixed(1))], ["peak_share", "of peak", (v) => percent(v)], ["bandwidth_share", "of bandwidth", (v) => percent(v)], ["schedule", "schedule"]], groups);
+  if (tiles.length) table(place, [["label", "tile"], ["rows", "rows", (v, row) => row.places || v || ""], ["runs", "runs a call", (v) => v.toFixed(1)], ["share", "share", (v) => percent(v, 1)], ["us", "time each", micros], ["rule_us", "of the rule's", (v, row) => (none(v) || none(row.us) ? "–" : times(v / row.us))], ["tried", "schedules", count]], tiles);
+  else table(place, [["label", "group"], ["uses", "kernels", count], ["share", "share", (v) => percent(v, 1)], ["us", "time each", micros], ["trusted", "trusted", (v) => (none(v) ? "" : v ? "yes" : "no")], ["gain", "over first", times], ["schedules", "tried", count], ["flops", "MFLOP", mega], ["bytes", "MB", mega], ["gflops", "GFLOP/s", (v) => (none(v) ? "–" : v.toFixed(1))], ["peak_share", "of peak", (v) => percent(v)], ["bandwidth_share", "of bandwidth", (v) => percent(v)], ["schedule", "schedule"]], groups);
   place = section("edges", "Edges", "Why operators share a kernel, or do not.");
   if (edges.length) table(place, [["fused", "edge"], ["reason", "reason"], ["meaning", "meaning"], ["edges", "edges", count], ["gain_us", "gain", micros]], edges);
   else place.append(make("p", { class: "none" }, "No decisions were recorded."));
