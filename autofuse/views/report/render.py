@@ -51,18 +51,9 @@ if TYPE_CHECKING:
     from autofuse.views.frames.analysis import Analysis, RunReference
 
 CSV_FRAMES = (
-    "runs",
-    "plan_measurements",
-    "groups",
-    "tasks",
-    "candidates",
-    "measurements",
-    "failures",
-    "trials",
-    "edges",
-    "waterfall",
-    "not_asked",
-)
+    "runs", "plan_measurements", "groups", "tasks", "candidates", "measurements", "failures", "trials", "edges",
+    "waterfall", "not_asked",
+)  # fmt: skip
 FRAMES = ("plan_measurements", "choices", "groups", "candidates", "measurements", "failures", "edges", "trials")
 MAX_FAILURES = 10
 Fact = tuple[str, str]
