@@ -22,7 +22,7 @@ from autofuse.opened.sections import Section
 from autofuse.search.budget.budget import Budget
 from autofuse.search.progress import SizeRatio
 from autofuse.values.arguments import Given
-from autofuse.values.ratios import FASTER, SAME, UNDECIDED, compare, verdict_of
+from autofuse.values.ratios import FASTER, SAME, SLOWER, UNDECIDED, compare, verdict_of
 
 STAYS, BEST, PARTS = "stays", "best", "parts"
 """The contenders: what stays, the best single plan, and the best plan of each section of the sizes."""
@@ -55,6 +55,14 @@ class RaceVerdict:
     wrong: bool = False
     sections: tuple[SizeRatio, ...] = ()
     failed: Mapping[str, str] = field(default_factory=dict)
+
+    def turned(self) -> RaceVerdict:
+        """The same, said of what stays: the time of the best single plan over its, over all calls and at each size."""
+        turned = {FASTER: SLOWER, SLOWER: FASTER}.get(self.verdict, self.verdict)
+        found = replace(self, at=tuple(one.turned() for one in self.at), verdict=turned)
+        if self.ratio is None or self.lo is None or self.hi is None:
+            return found
+        return replace(found, ratio=1 / self.ratio, lo=1 / self.hi, hi=1 / self.lo)
 
 
 @dataclass(frozen=True)

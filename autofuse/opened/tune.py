@@ -230,17 +230,18 @@ def _concluded(run: _Run, plans: OpenPlanSearch, race: PlanRace, budget: Budget)
     for contender, reason in verdict.failed.items():
         for one in dict.fromkeys(contenders[contender]) if contender != STAYS else ():
             run.record(Tried({}, one.plan, FAILED, reason=reason))
+    kept = verdict.chosen == stays
+    verdict, against = (verdict.turned(), SEARCHED) if kept else (verdict, name)
     details: dict[str, Json] = {
-        "against": name, "verdict": verdict.verdict, "ratio": verdict.ratio, "lo": verdict.lo, "hi": verdict.hi,
+        "against": against, "verdict": verdict.verdict, "ratio": verdict.ratio, "lo": verdict.lo, "hi": verdict.hi,
         "at": {one.size: one.ratio for one in verdict.at},
         "sections": {one.size: one.ratio for one in verdict.sections},
     }  # fmt: skip
-    if verdict.chosen != stays:
-        run.choose(plans.ranged(verdict.chosen), SEARCHED, True, _tiles(plans, verdict.chosen), details)
-        return _Outcome(verdict.chosen, SEARCHED, verdict, warning, name)
-    decided = verdict.verdict == SAME or bool(verdict.wrong)
-    run.choose(plans.ranged(stays), name, decided, _tiles(plans, stays), details)
-    return _Outcome(stays, name, verdict, verdict.problem or warning, SEARCHED)
+    taken, decided = SEARCHED, True
+    if kept:
+        taken, decided = name, verdict.verdict in (FASTER, SAME) or bool(verdict.wrong)
+    run.choose(plans.ranged(verdict.chosen), taken, decided, _tiles(plans, verdict.chosen), details)
+    return _Outcome(verdict.chosen, taken, verdict, (kept and verdict.problem) or warning, against)
 
 
 def _tiles(plans: OpenPlanSearch, chosen: Planned) -> tuple[TileTime, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from autofuse.environment.worth import MoreTime, OpenQuestions, Waterfall
 from autofuse.search.budget.budget import never
@@ -246,9 +246,9 @@ class TileTime:
 
 @dataclass(frozen=True)
 class SizeRatio:
-    """What a race of two plans of open sizes said at one of them: the time of the plan that stays over that of the best
-    one, with its interval [`lo`, `hi`]; None, and why, where there is no ratio. `share`: of all calls' time that is
-    spent at sizes near this one."""
+    """What a race of two plans of open sizes said at one of them: the time of the other one over that of the one taken,
+    with its interval [`lo`, `hi`]; None, and why, where there is no ratio. `share`: of all calls' time that is spent at
+    sizes near this one."""
 
     size: str
     share: float
@@ -256,6 +256,12 @@ class SizeRatio:
     lo: float | None = None
     hi: float | None = None
     problem: str = ""
+
+    def turned(self) -> SizeRatio:
+        """The same with the plans exchanged."""
+        if self.ratio is None or self.lo is None or self.hi is None:
+            return self
+        return replace(self, ratio=1 / self.ratio, lo=1 / self.hi, hi=1 / self.lo)
 
 
 @dataclass(frozen=True)

@@ -97,17 +97,20 @@ def ranges_text(choices: pd.DataFrame) -> str:
 
 
 def sizes_race(choices: pd.DataFrame) -> str:
-    """What was decided about the plan of the newest choice, of open sizes, and how it did at the sizes of its race."""
+    """What was decided about the plan of the newest choice, of open sizes: the other one's time over its, over all
+    calls and at the sizes of the race."""
     details = choices.iloc[-1]["details"]
-    name, verdict = markdown.text(details.get("name")), markdown.text(details.get("verdict"))
-    if not verdict:
+    name, verdict, against = (markdown.text(details.get(key)) for key in ("name", "verdict", "against"))
+    if not verdict or against == name:
         return f"Plan {name} was taken; no other one was raced. Each library is raced at its sizes by `bench --sizes`."
-    rival = "the searched one" if details.get("against") == details.get("name") else f"plan {details.get('against')}"
+    ratio, low, high = (details.get(key) for key in ("ratio", "lo", "hi"))
+    known = isinstance(ratio, float) and isinstance(low, float) and isinstance(high, float)
+    over = f", {ratio:.2f}x ({low:.2f}-{high:.2f})" if known else ""
     at = details.get("at")
     ratios = at.items() if isinstance(at, Mapping) else ()
-    sizes = [f"{one:.3f}x at {markdown.text(size)}" for size, one in ratios if isinstance(one, float)]
-    told = f": the plan that stays took {', '.join(sizes)} of the other one's time" if sizes else ""
-    return f"Plan {name} was taken against {markdown.text(rival)}, {verdict}{told}."
+    sizes = [f"{markdown.text(size)}: {one:.2f}x" for size, one in ratios if isinstance(one, float)]
+    told = f"; at sizes {', '.join(sizes)}" if sizes else ""
+    return f"Plan {name} was taken against plan {against}: {verdict}{over}{told}."
 
 
 @dataclass(frozen=True)
