@@ -21,7 +21,7 @@ from autofuse.graph.transform.open_sizes.rows import check_rows
 from autofuse.kernels.emission import Emission
 from autofuse.kernels.schedule.weight_size import held_bytes, model_bytes
 from autofuse.segments.choice import Choice, Piece
-from autofuse.segments.rows import ROWS, USUAL_ROWS, with_rows
+from autofuse.segments.rows import ROWS, USUAL_ROWS, may_have_rows, with_rows
 from autofuse.values.scratch import scratch_folder
 
 Ends = tuple[tuple[str, ...], tuple[str, ...]]
@@ -39,9 +39,11 @@ class RowSegments:
     """The segment of each as an ONNX file whose inputs and outputs say where its rows are."""
 
     def found(self, choice: Choice) -> Choice:
-        """The choice with its segments of rows; as it is where only measured schedules will do, for nothing measures
-        theirs."""
-        return choice if self.context.policy.measured_only else with_rows(choice, self._examined)
+        """The choice with its segments of rows; as it is where there can be none, or only measured schedules will do,
+        for nothing measures theirs."""
+        if self.context.policy.measured_only or not may_have_rows(choice):
+            return choice
+        return with_rows(choice, self._examined)
 
     def programs(self, choice: Choice) -> tuple[RowProgram, ...]:
         """The programs of the segments of rows, in their order."""
