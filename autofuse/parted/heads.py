@@ -16,25 +16,22 @@ from autofuse.backend.library.library import read_metadata
 from autofuse.benchmark import OWN, SEED, BenchReport, BenchRequest, kept, line_up, report_of
 from autofuse.compiler import Context, Policy
 from autofuse.compiler.open_sizes.reading import read_open
-from autofuse.compiler.open_sizes.row_segments import RowSegments
 from autofuse.compiler.parts.open_head import OpenHead
 from autofuse.environment.place import Place
 from autofuse.errors import InputError
-from autofuse.fusion.plan import ScheduleLimits
 from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.graph.parts.source import Source
-from autofuse.kernels.emission import Emission
 from autofuse.opened.bench import SizesReport, mixed, raced_over, require_range
 from autofuse.opened.kinds import over_images, read_images
 from autofuse.opened.tune import tune_open
 from autofuse.parted.in_time import LEAST_SEGMENT_S
 from autofuse.parted.race import Array, Task, answers, raced
+from autofuse.parted.tune import rows_with_files, search_segment
 from autofuse.search.budget.budget import crowding, now, total_worked
 from autofuse.search.progress import SearchRequest, TuneResult
 from autofuse.segments.choice import Choice, Piece
 from autofuse.segments.read import read_whole
 from autofuse.segments.report import part_reports
-from autofuse.segments.rows import ROWS
 from autofuse.values.arguments import Given, file_title
 from autofuse.values.names import TVM_UNTUNED
 from autofuse.values.scratch import scratch_folder
@@ -70,7 +67,7 @@ def tune_head(
             path.write_bytes(files[piece])
             own_s = None if budget_s is None else max(1.0, since + budget_s - now()) * piece.work_us / left_us
             searched = replace(request, budget_s=own_s, given={})
-            results.append(tune_open(path, place, [OpenSize(ROWS, 1, piece.most_rows)], searched, now()))
+            results.append(search_segment(path, piece, place, searched))
     return _together(model, choice, results, now() - since)
 
 
@@ -80,10 +77,7 @@ def _with_rows(
     """The parts of a model with its segments of rows, as `compile` finds them, and the files of these."""
     read = read_images if over_images(head.path, request.given, opened) else read_open
     graph = read(head.path, request.given, opened).opened.graph
-    with Context(place, policy=Policy(limits=ScheduleLimits(exact=request.exact))) as context:
-        rows = RowSegments(context, Emission(context.environment.target))
-        choice = rows.found(head.choice(graph))
-    return choice, {piece: rows.file(piece) for piece in choice.rows}
+    return rows_with_files(head.choice(graph), place, request)
 
 
 def _together(model: Path, choice: Choice, results: Sequence[TuneResult], elapsed_s: float) -> TuneResult:

@@ -38,7 +38,7 @@ def tune_parts(model: Path, place: Place, error: UncoveredError, request: Search
     """
     began, worked_s = time.monotonic(), total_worked()
     choice, budget_s = parts_of(model, request.given, error), request.budget_s
-    found, files = _with_rows(choice, place, request)
+    found, files = rows_with_files(choice, place, request)
     crowded = crowding(time.monotonic() - began, total_worked() - worked_s)
     require_segments(model, found)
     ending = Ending((*found.all_segments, *found.rows), budget_s, since, crowded)
@@ -54,7 +54,7 @@ def tune_parts(model: Path, place: Place, error: UncoveredError, request: Search
     return result_of_all(file_title(model), results, times, time.monotonic() - since, left_out, part_reports(found))
 
 
-def _with_rows(choice: Choice, place: Place, request: SearchRequest) -> tuple[Choice, Mapping[Piece, bytes]]:
+def rows_with_files(choice: Choice, place: Place, request: SearchRequest) -> tuple[Choice, Mapping[Piece, bytes]]:
     """The parts with their segments of rows, as `compile` finds them, and the files of these."""
     with Context(place, policy=Policy(limits=ScheduleLimits(exact=request.exact))) as context:
         rows = RowSegments(context, Emission(context.environment.target))
@@ -78,12 +78,12 @@ def _segments(
             left_out.append(path.stem)
         else:
             path.write_bytes(files.get(piece) or piece.content)
-            searched.append((piece, _search(path, piece, place, replace(request, budget_s=budget_s, given={}))))
+            searched.append((piece, search_segment(path, piece, place, replace(request, budget_s=budget_s, given={}))))
         left = left[1:]
     return searched, left_out
 
 
-def _search(path: Path, piece: Piece, place: Place, request: SearchRequest) -> TuneResult:
+def search_segment(path: Path, piece: Piece, place: Place, request: SearchRequest) -> TuneResult:
     """The search of one segment in a file of its own."""
     if piece.most_rows:
         return tune_open(path, place, [OpenSize(ROWS, 1, piece.most_rows)], request, now())

@@ -6,7 +6,6 @@ What it may hold that no kernel takes at any size is refused with a reason; ever
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import numpy_helper, parser
 
-from autofuse import api
-from autofuse.errors import InputError
-from autofuse.measure.checking.tolerance import compare
-from experiments.random_graphs.check import LIMIT, Outcome, outcome_of
-from experiments.random_graphs.open_sizes import CANCELLED, REFUSED, THREADS
+from experiments.random_graphs.check import Outcome, outcome_of
+from experiments.random_graphs.open_sizes import compared
 
 NAMES = {2: "height", 3: "width"}
 """The axes of an image, and what their sizes are called."""
@@ -229,24 +225,6 @@ def check_images(seed: int, folder: Path) -> Outcome:
 
 def _checked(made: ImageModel, seed: int, path: Path) -> Outcome:
     """What a model of images comes to; one that is refused says why."""
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    facts = Outcome(seed, "ok", len(made.lines))
-    library, plan = path.with_suffix(".so"), str(made.random.choice(["best", "none"]))
-    try:
-        report = api.compile(
-            path, library, database=str(path.with_suffix(".db")), threads=THREADS, sizes=made.sizes, plan=plan
-        )
-    except InputError as error:
-        return replace(facts, state=REFUSED if "--sizes" in str(error) else "crash", message=str(error))
-    run, worst = api.load(library), 0.0
-    for point in made.points():
-        x = made.input_at(point, seed)
-        (wanted,), (found,) = session.run(None, {"x": x}), run({"x": x})
-        verdict = compare(np.asarray(found), np.asarray(wanted), LIMIT)
-        if not verdict.ok and np.abs(np.asarray(found) - wanted).max(initial=0.0) > CANCELLED:
-            message = f"{point}, plan {plan}: {verdict.reason}"
-            return replace(facts, state="wrong", error=float(verdict.max_rel_error), message=message)
-        worst = max(worst, float(verdict.max_rel_error)) if verdict.ok else worst
-    return replace(facts, kernels=report.kernels, error=worst)
+    facts, plan = Outcome(seed, "ok", len(made.lines)), str(made.random.choice(["best", "none"]))
+    inputs = ((str(point), made.input_at(point, seed)) for point in made.points())
+    return compared(facts, path, made.sizes, plan, inputs, may_refuse=True)

@@ -6,6 +6,7 @@ number of tokens. Some operators mix what lies along it: such a model must be re
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -41,6 +42,7 @@ KINDS = {
 """Operators that leave what lies along the open size apart, attend over it or reduce it, by what the model is over."""
 MIXING = ("over", "reversed", "counted")
 Array = NDArray[Any]
+Ranges = Mapping[str, tuple[int, int]]
 
 
 class OpenModel:
@@ -275,26 +277,38 @@ def check_open(seed: int, folder: Path) -> Outcome:
 
 def _checked(made: OpenModel, seed: int, path: Path) -> Outcome:
     """Rows of a model that mixes them must be refused; every other model has to be compiled."""
+
+    def inputs() -> Iterator[tuple[str, Array]]:
+        for size in {1, LARGEST, *map(int, made.random.integers(2, LARGEST, 3))}:
+            sequences = int(made.random.integers(1, MOST_SEQUENCES + 1))
+            yield f"{made.over}, n = {size}, m = {sequences}", made.input_at(size, seed, sequences)
+
+    facts, plan = Outcome(seed, "ok", len(made.lines)), str(made.random.choice(["best", "none"]))
+    return compared(facts, path, made.sizes, plan, inputs(), may_refuse=made.mixes)
+
+
+def compared(
+    facts: Outcome, path: Path, sizes: Ranges, plan: str, inputs: Iterable[tuple[str, Array]], *, may_refuse: bool
+) -> Outcome:
+    """`facts` with what a model at `path` comes to: compiled under a plan, and compared with ONNX Runtime for each of
+    some `inputs`, with what they are. `may_refuse`: whether its sizes may be refused."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    facts = Outcome(seed, "ok", len(made.lines))
-    library, plan = path.with_suffix(".so"), str(made.random.choice(["best", "none"]))
+    library = path.with_suffix(".so")
     try:
         report = api.compile(
-            path, library, database=str(path.with_suffix(".db")), threads=THREADS, sizes=made.sizes, plan=plan
+            path, library, database=str(path.with_suffix(".db")), threads=THREADS, sizes=sizes, plan=plan
         )
     except InputError as error:
-        state = REFUSED if made.mixes and "--sizes" in str(error) else "crash"
+        state = REFUSED if may_refuse and "--sizes" in str(error) else "crash"
         return replace(facts, state=state, message=str(error))
     run, worst = api.load(library), 0.0
-    for size in {1, LARGEST, *map(int, made.random.integers(2, LARGEST, 3))}:
-        sequences = int(made.random.integers(1, MOST_SEQUENCES + 1))
-        x = made.input_at(size, seed, sequences)
+    for what, x in inputs:
         (wanted,), (found,) = session.run(None, {"x": x}), run({"x": x})
         verdict = compare(np.asarray(found), np.asarray(wanted), LIMIT)
         if not verdict.ok and np.abs(np.asarray(found) - wanted).max(initial=0.0) > CANCELLED:
-            message = f"{made.over}, n = {size}, m = {sequences}, plan {plan}: {verdict.reason}"
+            message = f"{what}, plan {plan}: {verdict.reason}"
             return replace(facts, state="wrong", error=float(verdict.max_rel_error), message=message)
         worst = max(worst, float(verdict.max_rel_error)) if verdict.ok else worst
     return replace(facts, kernels=report.kernels, error=worst)

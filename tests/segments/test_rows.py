@@ -199,20 +199,24 @@ def test_rows_that_meet_a_single_one_are_right(tmp_path: Path) -> None:
         assert_same(loaded(given), expected(model, given))
 
 
+BODY = """
+  c = Conv <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> (x, wc)
+  f = Relu (c)
+  s = ReduceMax <keepdims = 0> (f, channels)
+  over = Greater (s, half)
+  k = NonZero (over)
+  t = Transpose (k)
+  last = Transpose <perm = [0, 2, 3, 1]> (f)
+  g = GatherND (last, t)
+  a = Gemm (g, w, b)
+  r = Relu (a)
+  y = MatMul (r, v)
+}"""
+"""Rows of the places of an image that are above a threshold, and products of them."""
+
+
 def test_rows_behind_images_of_any_size(tmp_path: Path) -> None:
-    text = """net (float[1,3,height,width] x) => (float[n,6] y) {
-      c = Conv <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> (x, wc)
-      f = Relu (c)
-      s = ReduceMax <keepdims = 0> (f, channels)
-      over = Greater (s, half)
-      k = NonZero (over)
-      t = Transpose (k)
-      last = Transpose <perm = [0, 2, 3, 1]> (f)
-      g = GatherND (last, t)
-      a = Gemm (g, w, b)
-      r = Relu (a)
-      y = MatMul (r, v)
-    }"""
+    text = f"net (float[1,3,height,width] x) => (float[n,6] y) {{{BODY}"
     model = model_of(
         text, wc=normal(16, 3, 3, 3), channels=np.array([1]), half=np.float32(1.5), w=normal(16, 24), b=normal(24),
         v=normal(24, 6),

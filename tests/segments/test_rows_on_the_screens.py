@@ -19,23 +19,10 @@ from autofuse.errors import InputError
 from autofuse.parted.session import open_session
 from autofuse.search.progress import PartsForecast, SearchRequest
 from tests.segments.models import model_of, normal, written
-from tests.segments.test_rows import ALONE, INTEGERS, PRODUCTS, WEIGHTS
+from tests.segments.test_rows import ALONE, BODY, INTEGERS, PRODUCTS, WEIGHTS
 
 pytestmark = pytest.mark.usefixtures("any_size")
 
-BODY = """
-  c = Conv <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> (x, wc)
-  f = Relu (c)
-  s = ReduceMax <keepdims = 0> (f, channels)
-  over = Greater (s, half)
-  k = NonZero (over)
-  t = Transpose (k)
-  last = Transpose <perm = [0, 2, 3, 1]> (f)
-  g = GatherND (last, t)
-  a = Gemm (g, w, b)
-  r = Relu (a)
-  y = MatMul (r, v)
-}"""
 LARGER = """
   shape = Shape (raw)
   ends = Slice (shape, two, four)

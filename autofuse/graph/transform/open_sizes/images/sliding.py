@@ -9,8 +9,8 @@ from autofuse.graph.model import Operator
 from autofuse.graph.transform.open_sizes.attention import ELEMENTWISE
 from autofuse.graph.transform.open_sizes.images.grid_graph import GridGraph
 
-_SLIDING = frozenset(("Conv", "MaxPool", "AveragePool"))
-"""Operators whose windows slide over images."""
+SLIDING = frozenset(("Conv", "MaxPool", "AveragePool"))
+"""Operators whose windows slide over images, by strides."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def beyond_windows(opened: GridGraph, operators: Sequence[Operator]) -> bool:
     By itself it goes over the whole image; with a window along the other side, or a view, it would be left to tiles,
     which each read all weights.
     """
-    around = next((one for one in operators if one.op_type in _SLIDING and _has_taps(opened, one)), None)
+    around = next((one for one in operators if one.op_type in SLIDING and _has_taps(opened, one)), None)
     if around is None or len(operators) == 1:
         return False
     made = around.outputs[0]

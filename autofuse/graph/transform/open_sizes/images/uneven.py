@@ -25,6 +25,7 @@ from autofuse.graph.transform.open_sizes.images.grid_graph import (
     joined_places,
     shown_axis,
 )
+from autofuse.graph.transform.open_sizes.images.sliding import SLIDING
 from autofuse.graph.transform.open_sizes.open_graph import (
     TARGET_SHAPES,
     equal_arrays,
@@ -33,8 +34,6 @@ from autofuse.graph.transform.open_sizes.open_graph import (
     with_names_of,
 )
 
-SLIDING = frozenset(("AveragePool", "Conv", "MaxPool"))
-"""Operators with strides."""
 MOST_PARTS = 128
 """Of how many places one may be made by all strides together."""
 IN_A_ROW = 8
