@@ -84,3 +84,13 @@ def test_a_panel_that_fills_the_second_cache_begins_with_passes_over_all_rows(be
     assert first["contraction.rows_per_task"] == 0
     assert "contraction.order" not in first
     assert "contraction.order" in canonical(first | {"contraction.k_blocking": 1, "contraction.order": "pixels"}, knobs)
+
+
+@pytest.mark.parametrize(("depth", "passes"), [(8192, True), (1024, False)])
+def test_so_does_a_product_of_many_rows_and_a_panel_of_more_than_half_of_it(
+    bench: Bench, depth: int, passes: bool
+) -> None:
+    workload = bench.bind(product(64, depth, 96)).workload
+    knobs = open_knobs(workload, AVX2, load_space("default", "avx2").schedule)
+    first = first_schedules(workload, knobs, AVX2)[0]
+    assert (int(first.get("contraction.k_blocking", 1)) > 1) is passes

@@ -33,6 +33,8 @@ SHORT: dict[str, int | str] = {"contraction.vectors": 1, "contraction.pixels": 6
 """A tile of the first kind has 6 of the 16 rows."""
 ASKING = {**SHORT, "contraction.next_panel": 1}
 WIDE: dict[str, int | str] = {"contraction.vectors": 3, "contraction.pixels": 8}
+SMALL_CACHE_BYTES = 2560
+"""A second cache that a panel of one vector fills: it is read in parts of a block of channels."""
 SIZES = (*range(1, 36), 64, 100)
 
 
@@ -93,13 +95,53 @@ def test_tiles_that_times_choose_are_right_too(times: tuple[float, ...]) -> None
     check(100, ASKING, times)
 
 
-def check(columns: int, schedule: dict[str, int | str], times: Sequence[float | None] = (None, None, None)) -> None:
-    target, own = local_device().target(), constants(columns)
+@pytest.mark.parametrize("columns", [32, 100])
+@pytest.mark.parametrize("schedule", [SHORT, ASKING, WIDE], ids=["short", "asking", "wide"])
+def test_a_panel_that_the_second_cache_does_not_hold_is_read_in_parts_and_all_rows_are_right(
+    columns: int, schedule: dict[str, int | str]
+) -> None:
+    """Whatever block of rows a tile is in: one alone, the last of two, the longer ones of three."""
+    small = replace(local_device().target(), l2_bytes=SMALL_CACHE_BYTES)
+    check(columns, schedule, target=small, sizes=(*range(1, 20), 256, 257, 511, 700))
+
+
+def test_tiles_that_times_choose_are_right_too_where_a_panel_is_read_in_parts() -> None:
+    small = replace(local_device().target(), l2_bytes=SMALL_CACHE_BYTES)
+    check(100, ASKING, (100.0, 20.0, 19.0), small, (5, 100, 257))
+
+
+def test_parts_of_a_panel_meet_the_rows_of_a_block_one_after_the_other() -> None:
+    """The loop over parts stands in that over panels, and this in one over blocks of rows, which the last cache holds
+    for all panels."""
+    function = made(product(256), SHORT, replace(AVX512, l2_bytes=SMALL_CACHE_BYTES)).function
+    assert passes(function) == [DEPTH // 8]
+    assert passes(made(product(256), SHORT, AVX512).function) == []
+
+
+def passes(function: Any) -> list[int]:
+    """Of the loop over all rows: lengths of the loops in that over panels around ones whose length is not known."""
+    *_, panels = loops(function.body, tirx.ForKind.PARALLEL)
+    fixed = [loop for loop in loops(panels.body, tirx.ForKind.SERIAL) if isinstance(loop.extent, tirx.IntImm)]
+    return [int(loop.extent) for loop in fixed if any(map(is_counted, loops(loop.body, tirx.ForKind.SERIAL)))]
+
+
+def is_counted(loop: Any) -> bool:
+    return not isinstance(loop.extent, tirx.IntImm)
+
+
+def check(
+    columns: int,
+    schedule: dict[str, int | str],
+    times: Sequence[float | None] = (None, None, None),
+    target: Target | None = None,
+    sizes: Sequence[int] = SIZES,
+) -> None:
+    target, own = target or local_device().target(), constants(columns)
     kernel = made(product(columns), schedule, target, times=times)
     given = [own[name] for name in bound(product(columns), 1).constants]
     packed = kernel.pack([given] * len(TILES))
     jit, generator = JitKernel(kernel.function, target), np.random.default_rng(1)
-    for rows in SIZES:
+    for rows in sizes:
         x = generator.standard_normal((rows, DEPTH)).astype(np.float32)
         wanted = np.maximum(x @ own["w"] + own["b"], 0)
         np.testing.assert_allclose(call(jit, x, packed, columns), wanted, rtol=1e-4, atol=1e-5)
@@ -125,7 +167,7 @@ def test_the_rows_are_counted_inside_the_loop_over_panels() -> None:
     *few, all_rows = loops(made(product(256), SHORT, AVX512).function.body, tirx.ForKind.PARALLEL)
     assert len(few) == len(FEW)
     assert int(all_rows.extent) == 256 // 16
-    counted = [loop for loop in loops(all_rows.body, tirx.ForKind.SERIAL) if not isinstance(loop.extent, tirx.IntImm)]
+    counted = [loop for loop in loops(all_rows.body, tirx.ForKind.SERIAL) if is_counted(loop)]
     assert len(counted) == 3  # of 6, 5 and 4 rows
     assert not loops(all_rows.body, tirx.ForKind.PARALLEL)
 
@@ -156,7 +198,7 @@ def test_the_first_tiles_ask_for_the_next_panel_where_they_are_told_to(
     """In loops of their own: four tiles of the longest kind for a quarter each; two tiles for a half each; one alone
     for all of it, unless the hardware reads its stream."""
     body = made(product(128), schedule, target).function.body
-    counted = [loop for loop in loops(body, tirx.ForKind.SERIAL) if not isinstance(loop.extent, tirx.IntImm)]
+    counted = [loop for loop in loops(body, tirx.ForKind.SERIAL) if is_counted(loop)]
     assert sum("prefetch" in str(loop.body) for loop in counted) == asking
 
 

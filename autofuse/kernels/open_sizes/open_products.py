@@ -1,23 +1,27 @@
 """Products over an open number of rows: a loop over panels of weights around one over tiles of rows.
 
 So each weight is read from memory once a call, as in a kernel of a fixed number of rows. Tiles one after the other,
-each with all panels, would read all weights for every 16 rows.
+each with all panels, would read all weights for every 16 rows. A panel that the second cache does not hold is cut into
+parts, each of which meets all rows of a block before the next one does; the sums so far wait in a buffer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import tvm.script.ir_builder.tirx as builder
 from tvm import tirx
 
 from autofuse.device.target import Target
+from autofuse.kernels.families.contraction.cut_sums import KBlockingEmitter, Waiting
 from autofuse.kernels.families.contraction.direct import ContractionEmitter, TileTask
 from autofuse.kernels.families.contraction.family import CONTRACTION, PRODUCTS
 from autofuse.kernels.families.contraction.form import Contraction, contraction_form, results_a_column
-from autofuse.kernels.families.contraction.panels import PrefetchShare, streams
+from autofuse.kernels.families.contraction.panels import PrefetchShare, passes_over, streams
 from autofuse.kernels.families.contraction.parallel_grid import EVEN, ParallelGrid, evenness
 from autofuse.kernels.families.protocol import Schedule, vector_lanes
 from autofuse.kernels.families.registry import nests_of, units_of
@@ -51,6 +55,8 @@ ENOUGH_SUMS = 6
 slower (Zen 4, panels of 3 vectors, products of 512x2048; the time of eight side by side, or as many as registers hold,
 is 1): where 75 MB of weights come from memory 1, 2, 3 and 4 take 0.89, 0.90, 0.92 and 0.93 by one row, 1 and 2 take
 0.98 and 1.05 by two; where they come from the last cache, 1.00 by one row, 0.74 and 0.81 by two."""
+MOST_WAITING = 256
+"""Rows whose sums wait while parts of a panel are read: with a part they fit the second cache."""
 ALONE = {"algorithm": "direct", "split_k": 1, "k_blocking": 1}
 """Values of the knobs with which a panel is multiplied by some rows in one go."""
 
@@ -61,7 +67,8 @@ class ProductTile:
 
     `number`: which of the kernel's tiles that is. Its workload may have more rows, of which these are the first.
     `shares`: whether tiles ask for the next panel, each for its part; few rows only read, which the hardware does
-    ahead. `narrow`: what it multiplies where that is bytes or bfloat16.
+    ahead. `narrow`: what it multiplies where that is bytes or bfloat16. `passes`: parts of a panel, each of which meets
+    many rows before the next one does.
     """
 
     number: int
@@ -72,6 +79,7 @@ class ProductTile:
     knobs: Mapping[str, int | str]
     shares: bool
     narrow: Narrow | None = None
+    passes: int = 1
 
     @property
     def reads_ahead(self) -> bool:
@@ -154,7 +162,8 @@ def _product_tile(number: int, rows: int, workload: Workload, schedule: Schedule
         return None
     together = min(rows, int(knobs["pixels"])) if number == 0 else rows
     shares = together > PAIR and (bool(knobs["next_panel"]) if narrow is None else narrow.late)
-    return ProductTile(number, together, workload, nest, form, knobs, shares, narrow)
+    passes = 1 if narrow is not None else passes_over(form, int(knobs["vectors"]), target)
+    return ProductTile(number, together, workload, nest, form, knobs, shares, narrow, passes)
 
 
 def _is_even(tile: ProductTile, target: Target, threads: int) -> bool:
@@ -182,51 +191,126 @@ def emit_product(
 ) -> None:
     """Emits a product over `count` rows, for so many threads. `cover`: which tiles compute how many rows."""
     emitter = Emitter(target, vector_lanes(tiles[0].workload, target))
+    product = _Product(emitter, tiles, cover, arrays, declare)
     if tiles[0].narrow is not None:
         with tiles[0].narrow.multiplier.known():
-            _all_rows(emitter, tiles, cover, count, arrays, declare)
+            product.emit(count)
         return
     for rows in FEW:
         tile = next(one for one in reversed(tiles) if one.rows >= rows or one is tiles[0])
         with emitter.when(count == rows):
-            scope = Scope(tile.workload, emitter, arrays(tile.number, 0), declare(tile.number))
-            product = FewRowsEmitter(scope, tile.nest, tile.form, tile.knobs)
-            product.prepare()
-            product.all_panels(rows, threads)
+            few = FewRowsEmitter(product.scope(tile, 0), tile.nest, tile.form, tile.knobs)
+            few.prepare()
+            few.all_panels(rows, threads)
     with emitter.when(count > FEW[-1]):
-        _all_rows(emitter, tiles, cover, count, arrays, declare, FEW[-1] + 1)
+        product.emit(count, FEW[-1] + 1)
 
 
-def _all_rows(
-    emitter: Emitter,
-    tiles: Sequence[ProductTile],
-    cover: Cover,
-    count: Expr,
-    arrays: Arrays,
-    declare: Declare,
-    least: int = 1,
-) -> None:
-    """Emits `count` rows, of which there are `least` or more: panel by panel, each of which meets all rows, tile by
-    tile."""
-    first, target = tiles[0], emitter.target
-    loops = list(_loops(tiles, cover, count, least, streams(target) and first.narrow is None))
-    columns = -(-first.form.columns // target.lanes)
-    panels = -(-columns // min(int(first.knobs["vectors"]), columns))
-    tasks = ParallelGrid.cut(1, panels, 1, first.knobs)
-    with emitter.parallel(panels // tasks.panels) as task, emitter.serial(tasks.panels) as step:
-        panel = emitter.simplify(task * tasks.panels + step)
+@dataclass(frozen=True)
+class _Product:
+    """A product whose panels each meet all rows, tile by tile."""
+
+    emitter: Emitter
+    tiles: Sequence[ProductTile]
+    cover: Cover
+    arrays: Arrays
+    declare: Declare
+
+    def emit(self, count: Expr, least: int = 1) -> None:
+        """Emits `count` rows, of which there are `least` or more."""
+        if self.main.passes == 1:
+            loops = self.loops(count, least)
+            with self.panels() as (panel, _):
+                self.rows(loops, count, panel)
+            return
+        with _blocks(self.emitter, count) as (begin, rows):
+            block = replace(self, arrays=lambda number, row: self.arrays(number, begin + row))
+            loops = block.loops(rows, least)
+            with block.panels((MOST_WAITING + self.main.rows) * self.held) as (panel, sums):
+                block.in_passes(loops, rows, panel, sums)
+
+    @contextmanager
+    def panels(self, elements: int = 0) -> Iterator[tuple[Expr, Any]]:
+        """The loop over panels, which the threads share: (panel, a buffer of so many elements)."""
+        emitter, first = self.emitter, self.tiles[0]
+        columns = -(-first.form.columns // emitter.target.lanes)
+        panels = -(-columns // min(int(first.knobs["vectors"]), columns))
+        tasks = ParallelGrid.cut(1, panels, 1, first.knobs)
+        with emitter.parallel(panels // tasks.panels) as task:
+            buffer = emitter.scratch(elements) if elements else None
+            with emitter.serial(tasks.panels) as step:
+                yield emitter.simplify(task * tasks.panels + step), buffer
+
+    @property
+    def main(self) -> ProductTile:
+        """The tile that computes most rows."""
+        return self.tiles[self.cover.main]
+
+    @property
+    def held(self) -> int:
+        """Sums of a row that wait while the parts of a panel are read."""
+        return int(self.main.knobs["vectors"]) * self.emitter.target.lanes
+
+    def loops(self, count: Expr, least: int) -> list[TileLoop]:
+        """All tiles of `count` rows, of which there are `least` or more."""
+        alone = streams(self.emitter.target) and self.main.narrow is None
+        return list(_loops(self.tiles, self.cover, count, least, alone))
+
+    def scope(self, tile: ProductTile, row: Expr) -> Scope:
+        """What a tile sees from a row on."""
+        return Scope(tile.workload, self.emitter, self.arrays(tile.number, row), self.declare(tile.number))
+
+    def rows(self, loops: Sequence[TileLoop], count: Expr, panel: Expr) -> None:
+        """Emits loops over tiles of `count` rows, for one panel."""
         for loop in loops:
-            tile, rows = loop.tile, loop.tile.rows
-            held = int(first.knobs["vectors"]) * rows
-            accumulators = _registers(emitter, tile, held)
+            accumulators = _registers(self.emitter, loop.tile)
             with builder.serial(0, loop.number) as place:
-                row = emitter.hidden(tirx.min(loop.begin + place * rows, count - rows))
-                scope = Scope(tile.workload, emitter, arrays(tile.number, row), declare(tile.number))
-                _one_tile(scope, loop, place, panel, accumulators)
+                _one_tile(self.scope(loop.tile, self.first(loop, place, count)), loop, place, panel, accumulators)
+
+    def first(self, loop: TileLoop, place: Expr, count: Expr) -> Expr:
+        """The first row of a tile: one that would reach beyond `count` is moved back."""
+        return self.emitter.hidden(tirx.min(loop.begin + place * loop.tile.rows, count - loop.tile.rows))
+
+    def in_passes(self, loops: Sequence[TileLoop], count: Expr, panel: Expr, sums: Any) -> None:
+        """Emits them for a panel that is read in parts: the sums of most tiles wait while the others meet one."""
+        emitter, main = self.emitter, self.main
+        waiting = [loop for loop in loops if loop.tile is main]
+        whole = replace(waiting[-1], begin=waiting[0].begin, number=waiting[-1].before + waiting[-1].number, before=0)
+        vectors, lanes = whole.number * (main.rows * self.held // emitter.lanes), emitter.lanes
+        with builder.serial(0, vectors) as place, emitter.vector(lanes) as lane:
+            emitter.put(sums, place * lanes + lane, tirx.const(0.0, "float32"))
+        with emitter.serial(main.passes) as number:
+            for loop in waiting:
+                self.passing(loop, count, panel, sums, lambda product: partial(product.add_pass, number))
+        self.passing(whole, count, panel, sums, lambda product: product.finish_tile)
+        self.rows([loop for loop in loops if loop.tile is not main], count, panel)
+
+    def passing(self, loop: TileLoop, count: Expr, panel: Expr, sums: Any, step: Step) -> None:
+        """Emits what one pass does with each tile of a loop."""
+        tile, accumulators = loop.tile, _registers(self.emitter, loop.tile)
+        with builder.serial(0, loop.number) as place:
+            number = loop.before + place
+            scope = self.scope(tile, self.first(loop, place, count))
+            product = PassesEmitter(scope, tile, number, loop.asking)
+            product.prepare()
+            emit = partial(step(product), Waiting(sums, number * tile.rows))
+            window = Window(tile.rows, 1, outputs=tile.rows)
+            product.panel((0,) * len(tile.form.batch), panel, (0,), accumulators, (window, 0), emit)
 
 
-def _registers(emitter: Emitter, tile: ProductTile, vectors: int) -> list[Any]:
+@contextmanager
+def _blocks(emitter: Emitter, count: Expr) -> Iterator[tuple[Expr, Expr]]:
+    """A loop over blocks of at most so many rows as wait, all as long or one row longer: (first row, rows)."""
+    blocks = builder.bind((count + (MOST_WAITING - 1)) // MOST_WAITING)
+    each, longer = builder.bind(count // blocks), builder.bind(count % blocks)
+    with builder.serial(0, blocks) as block:
+        begin = emitter.stored(block * each + tirx.min(block, longer))
+        yield begin, emitter.stored(each + tirx.Select(block < longer, tirx.const(1, "int32"), tirx.const(0, "int32")))
+
+
+def _registers(emitter: Emitter, tile: ProductTile) -> list[Any]:
     """The sums of a tile."""
+    vectors = int(tile.knobs["vectors"]) * tile.rows
     if tile.narrow is None:
         return emitter.registers(vectors, emitter.target.lanes)
     multiplier = tile.narrow.multiplier
@@ -261,7 +345,7 @@ def _loops(tiles: Sequence[ProductTile], cover: Cover, count: Expr, least: int, 
             yield TileLoop(tile, begin, taken, asking, before)
             begin, before = builder.bind(begin + taken * tile.rows), builder.bind(before + taken)
             left = builder.bind(left - taken)
-        yield TileLoop(tile, begin, left)
+        yield TileLoop(tile, begin, left, 0, before)
         begin, before = builder.bind(begin + left * tile.rows), builder.bind(before + left)
 
 
@@ -296,6 +380,17 @@ class RowsEmitter(ContractionEmitter):
         if not self.asking:
             return None
         return PrefetchShare(self.place, self.asking, self.block * self.panel_lanes, self.block, always=True)
+
+
+class PassesEmitter(RowsEmitter, KBlockingEmitter):
+    """Emits what one pass over a part of a panel does with a tile, which asks for one of so many parts of the next."""
+
+    def __init__(self, scope: Scope, tile: ProductTile, place: Expr, asking: int) -> None:
+        super().__init__(scope, replace(tile, knobs={**tile.knobs, "k_blocking": tile.passes}), place, asking)
+
+
+Step = Callable[[PassesEmitter], Callable[[Waiting, TileTask, Run, Expr], None]]
+"""What a pass does with a tile of a row."""
 
 
 class FewRowsEmitter(ContractionEmitter):

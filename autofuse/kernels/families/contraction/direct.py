@@ -16,10 +16,10 @@ from typing import Any
 from autofuse.kernels.families.contraction.form import Contraction, copies_left, reads_rows
 from autofuse.kernels.families.contraction.panels import (
     NARROW,
-    NARROW_BLOCK,
     CopiedRow,
     PanelLayout,
     PrefetchShare,
+    channel_block,
     packed_at_run_time,
     prefetch,
 )
@@ -68,7 +68,7 @@ class ContractionEmitter:
         self.rest_vectors = self.vectors_total - self.full_panels * self.vectors
         self.panels = self.full_panels + (self.rest_vectors > 0)
         block = scope.arrays[form.x].block if form.x in scope.ready else 0
-        self.block = min(block or (NARROW_BLOCK if self.lanes <= NARROW else 8), form.depth)
+        self.block = min(block or channel_block(self.lanes), form.depth)
         self.blocks = -(-form.depth // self.block)
         self.split_k, self.k_blocking = (
             divisor_near(form.depth // self.block, int(knobs[name])) for name in ("split_k", "k_blocking")

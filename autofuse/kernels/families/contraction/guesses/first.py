@@ -145,12 +145,14 @@ def _widened_ahead(case: Case, guess: Guess, form: Contraction) -> list[Guess]:
 def _held_rows(case: Case, guess: Guess, form: Contraction) -> list[Guess]:
     """A guess that computes all columns of as many rows as stay in the second cache, then those of the next ones.
 
-    None where that saves less than half of what is read from beyond that cache: all rows fit, or weights are many.
+    None where that saves less than half of what is read from beyond that cache: all rows fit, or weights are many; nor
+    where weights are read in passes.
     (Zen 4: 3,072 rows by 384x384 weights take 0.88 of the time, 0.83 with AVX2; 4,096 rows by 384x96 0.88 and 0.90.)
     """
     rows, row_bytes, held_bytes = longest_row(form.windows), 4 * form.depth, case.target.l2_bytes // HELD
     whole = isinstance(form, Product) and form.flat and len(form.windows) == 1
-    if not whole or rows * row_bytes <= held_bytes or not {PANELS, ROWS} <= case.knobs.keys():
+    passes = int(guess.get(K_BLOCKING, 1)) > 1
+    if not whole or passes or rows * row_bytes <= held_bytes or not {PANELS, ROWS} <= case.knobs.keys():
         return []
     panels = -(-form.columns // (case.target.lanes * int(guess.get(VECTORS, 1))))
     tile, ways, weights = int(guess.get(PIXELS, 1)), [], weight_bytes(form) * (weight_bytes(form) > held_bytes)
