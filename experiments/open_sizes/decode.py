@@ -2,8 +2,8 @@
 
 A step of GPT-2 is compiled for any length of its caches, which it extends in place, and called `--steps` times from the
 empty caches on, in `--passes` passes in one process. The table and the picture show how the time of a step follows the
-bytes that it reads (weights of products once, the rows of the caches), at which rate it reads them, against the memory
-bandwidth probed before and behind them, and whether memory grows from pass to pass.
+bytes that it reads (weights of products once, the rows of the caches), at which rate it reads them, against a loop that
+only reads memory, in turn with the steps, and whether memory grows from pass to pass.
 """
 
 from __future__ import annotations
@@ -21,13 +21,11 @@ from typing import Any
 import numpy as np
 
 from autofuse import api
-from autofuse.backend.compile.host_cpu import local_device
 from autofuse.errors import AutofuseError
 from autofuse.graph.inputs import generate_inputs
 from autofuse.graph.loading.given.sizes import parse_sizes
 from autofuse.graph.loading.load import load
 from autofuse.graph.model import Graph
-from autofuse.measure.machine import probe_machine
 from experiments import tables
 from experiments.index import ROOT
 from experiments.open_sizes.cases import STEP
@@ -45,8 +43,8 @@ WINDOWS = 8
 @dataclass(frozen=True)
 class Row:
     """Steps whose caches have `first` to `last` rows before them. `us`: the median of all passes; `read_bytes`: of
-    weights and caches, `gbs`: over that time, `dram_gbs`: what the probe read from memory, the mean of before the steps
-    and behind them. `memory_mib`: when each pass began, and at the end."""
+    weights and caches, `gbs`: over that time, `dram_gbs`: the median of what a loop that only reads got from memory
+    between these steps. `memory_mib`: when each pass began, and at the end."""
 
     network: str
     threads: int
@@ -83,7 +81,6 @@ def measured(network: Network, steps: int, passes: int, budget_s: float) -> list
     graph = load(network.model, network.form((network.ranges[0].high,)))
     inputs = network.folder / f"{network.name}-step.npz"
     np.savez(inputs, **generate_inputs(graph, 0))  # type: ignore[arg-type]
-    before_gbs = _dram_gbs(network.threads)
     names = [str(library), str(network.threads), str(steps), str(passes), str(inputs)]
     command = [sys.executable, "-m", "experiments.open_sizes.steps", *names]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -91,21 +88,19 @@ def measured(network: Network, steps: int, passes: int, budget_s: float) -> list
         raise AutofuseError(f"{library.name}: {done.stderr.strip()[-500:]}")
     report = json.loads(done.stdout.splitlines()[-1])
     weights, caches = read_bytes(graph)
-    dram_gbs = (before_gbs + _dram_gbs(network.threads)) / 2
     blank = Row(
-        network.name, network.threads, 0, 0, 0.0, weights, 0.0, dram_gbs,
-        tuple(size / 2**20 for size in report["memory"]),
-    )  # fmt: skip
-    return rows_of(blank, report["us"], caches / network.ranges[0].high)
+        network.name, network.threads, 0, 0, 0.0, weights, 0.0, 0.0, tuple(size / 2**20 for size in report["memory"])
+    )
+    return rows_of(blank, report["us"], report["gbs"], caches / network.ranges[0].high)
 
 
-def _dram_gbs(threads: int) -> float:
-    rates = probe_machine(local_device().target(), threads)
-    return rates.dram_gbs_n if threads > 1 else rates.dram_gbs_1
+def rows_of(
+    blank: Row, passes: Sequence[Sequence[float]], rates: Sequence[Sequence[float]], row_bytes: float
+) -> list[Row]:
+    """The steps in stretches, each as the median of its middle; `blank`: with the bytes of the weights.
 
-
-def rows_of(blank: Row, passes: Sequence[Sequence[float]], row_bytes: float) -> list[Row]:
-    """The steps in stretches, each as the median of its middle; `blank`: with the bytes of the weights."""
+    `rates`: of each pass, GB/s that were read behind every so many steps.
+    """
     steps = len(passes[0])
     edges = [number * steps // WINDOWS for number in range(WINDOWS + 1)]
     found = []
@@ -114,13 +109,22 @@ def rows_of(blank: Row, passes: Sequence[Sequence[float]], row_bytes: float) -> 
             us = median(time for own in passes for time in own[first:end])
             size = round(blank.read_bytes + row_bytes * (first + end - 1) / 2)
             facts = {"first": first, "last": end - 1, "us": us, "read_bytes": size, "gbs": size / us / 1e3}
-            found.append(Row(**{**vars(blank), **facts}))
+            found.append(Row(**{**vars(blank), **facts, "dram_gbs": _read_gbs(rates, first / steps, end / steps)}))
     return found
+
+
+def _read_gbs(rates: Sequence[Sequence[float]], begin: float, end: float) -> float:
+    """The median of what was read between two parts of each pass; of the read before it where none was."""
+    read: list[float] = []
+    for own in rates:
+        first = int(begin * len(own))
+        read += own[first : max(first + 1, int(end * len(own)))]
+    return median(read)
 
 
 def published(rows: Sequence[Row]) -> str:
     """A line for each stretch, and a sentence on each run."""
-    titles = ("network", "threads", "rows of the caches", "us a step", "bytes read, MB", "GB/s", "of the probe's")
+    titles = ("network", "threads", "rows of the caches", "us a step", "bytes read, MB", "GB/s", "of a loop that reads")
     lines, told = tables.head(titles), []
     for (network, threads), group in groupby(rows, key=lambda row: (row.network, row.threads)):
         own = list(group)

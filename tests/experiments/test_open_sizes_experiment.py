@@ -7,7 +7,6 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import geometric_mean
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -136,17 +135,20 @@ def test_a_name_that_is_no_network_and_no_file_is_refused(tmp_path: Path, capsys
     assert title((2, 128)) == "2x128"
 
 
-STEPS = decode.Row("gpt2", 1, 0, 0, 0.0, 8_000_000, 0.0, 20.0, (100.0, 101.0, 101.0))
+STEPS = decode.Row("gpt2", 1, 0, 0, 0.0, 8_000_000, 0.0, 0.0, (100.0, 101.0, 101.0))
 
 
 def test_steps_are_counted_in_stretches_with_the_bytes_that_they_read() -> None:
     passes = [[500.0 + number for number in range(80)], [500.0 + number for number in range(80)]]
-    rows = decode.rows_of(STEPS, passes, row_bytes=1000.0)
+    rates = [[20.0] * 4 + [10.0] * 4, [30.0] * 4 + [12.0] * 4]
+    rows = decode.rows_of(STEPS, passes, rates, row_bytes=1000.0)
     assert [(row.first, row.last) for row in rows] == [(first, first + 9) for first in range(0, 80, 10)]
     assert rows[0].us == 504.5 and rows[0].read_bytes == 8_004_500
     assert rows[0].gbs == pytest.approx(8_004_500 / 504.5 / 1000)
+    assert [row.dram_gbs for row in rows] == [25.0] * 4 + [11.0] * 4
+    assert decode.rows_of(STEPS, passes, [[5.0, 7.0]], 0.0)[4].dram_gbs == 7.0
     text = decode.published(rows)
-    assert "| gpt2 | 1 | 0 to 9 | 504 | 8 | 15.9 | 79% |" in text.splitlines()
+    assert "| gpt2 | 1 | 0 to 9 | 504 | 8 | 15.9 | 63% |" in text.splitlines()
     assert "a step takes 1.14 times as long and reads 1.01 times as much" in text and "100, 101, 101 MiB" in text
 
 
@@ -157,7 +159,6 @@ def test_a_decoder_is_compiled_and_called_behind_its_own_caches(
     model = written(tmp_path / "decoder.onnx", form)
     network = run.Network("decoder", model, "past=0:30", 1, tmp_path)
     monkeypatch.setattr(decode, "made", lambda *_: network)
-    monkeypatch.setattr(decode, "probe_machine", lambda *_: SimpleNamespace(dram_gbs_1=10.0, dram_gbs_n=10.0))
 
     def absent(name: str) -> Path:
         raise MissingEnvironmentError(name)
@@ -172,7 +173,9 @@ def test_a_decoder_is_compiled_and_called_behind_its_own_caches(
     assert {two - one for one, two in pairwise(sizes)} == {2 * row}
     assert sizes[0] > row, "the weights are read, too"
     (points,) = lines_of(records).values()
-    assert points[0][0] == 0.5 and points[0][2] == pytest.approx(sizes[0] / 10e6)
+    assert points[0][0] == 0.5 and points[0][2] == pytest.approx(
+        sizes[0] / float(records[0]["dram_gbs"]) / 1e6, rel=1e-3
+    )
 
 
 def test_the_end_of_a_tuning_is_near_once_all_kernels_are_fast() -> None:
