@@ -123,18 +123,18 @@ def run(driver: Path, library: Path, folder: Path, feeds: Mapping[int | str, lis
 @pytest.mark.parametrize("kind", ["rows", "tokens"])
 def test_every_size_is_right_and_others_are_refused(driver: Path, tmp_path: Path, kind: str) -> None:
     if kind == "rows":
-        name, model = "batch", write(tmp_path / "rows.onnx", PERCEPTRON, PERCEPTRON_WEIGHTS)
+        name, low, model = "batch", 0, write(tmp_path / "rows.onnx", PERCEPTRON, PERCEPTRON_WEIGHTS)
     else:
-        name, model = "tokens", write(tmp_path / "tokens.onnx", *tokens(Form(masks=("padding",), picked=0)))
-    built(model, name, 1, 37)
-    feeds = {size: list(inputs_at(model, name, size).values()) for size in (37, 1, 2, 19, 36, 38)}
+        name, low, model = "tokens", 1, write(tmp_path / "tokens.onnx", *tokens(Form(masks=("padding",), picked=0)))
+    built(model, name, low, 37)
+    feeds = {size: list(inputs_at(model, name, size).values()) for size in (37, low, 2, 19, 36, 38)}
     said = run(driver, model.with_suffix(".so"), tmp_path, feeds)
-    assert said[0] == f"{name} 1 37"
+    assert said[0] == f"{name} {low} 37"
     assert said[1:] == [
-        f"refused: {name} is 38, the library takes 1 to 37: compile it with a wider range, --sizes {name}=LOW:HIGH"
+        f"refused: {name} is 38, the library takes {low} to 37: compile it with a wider range, --sizes {name}=LOW:HIGH"
     ]
     theirs = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
-    for size in (37, 1, 2, 19, 36):
+    for size in (37, low, 2, 19, 36):
         for place, wanted in enumerate(theirs.run(None, inputs_at(model, name, size))):
             found = np.frombuffer((tmp_path / f"{size}.{place}.out").read_bytes(), wanted.dtype).reshape(wanted.shape)
             np.testing.assert_allclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE, err_msg=f"size {size}")

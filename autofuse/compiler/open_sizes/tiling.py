@@ -30,12 +30,13 @@ from autofuse.compiler.schedule_ladder import Found, Ladder
 from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.graph.transform.open_sizes.caches import Caches, paired
 from autofuse.graph.transform.open_sizes.lengths import OpenLengths, check_lengths, with_own_operators
-from autofuse.graph.transform.open_sizes.open_graph import OpenAxis, open_graph, refused
+from autofuse.graph.transform.open_sizes.open_graph import OpenAxis, makes_nothing, open_graph, refused
 from autofuse.graph.transform.open_sizes.over_rows.sequences import with_sequences_in_front
 from autofuse.graph.transform.open_sizes.repeats import Repeats, own_tensors
 from autofuse.graph.transform.open_sizes.rows import is_over_rows
 from autofuse.kernels.emission import Emission
 from autofuse.kernels.lowering.lower import Lowered, Lowering
+from autofuse.kernels.open_sizes.open_function import unless_empty
 from autofuse.kernels.open_sizes.open_rows import are_joined, check_elements, tile_rows
 from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import HALF, PLAIN, BoundWorkload, bind_workload
@@ -133,10 +134,15 @@ def tiled(context: Context, read: OpenModel, ranged: RangedPlan, caches: Caches,
     found = with_shared_weights(ladder, planned.kernels, found) | ladder.find(planned.recurrences, False)
     emit = partial(group_kernel, opened, emission=emission, threads=context.threads, caches=caches)
     emit = partial(emit, own=planned.repeats.own if planned.repeats else ())
+    empty = any(may_be_empty(opened, number, size) for number, size in enumerate(read.sizes))
+    empty |= planned.repeats is not None and not planned.repeats.size.low
 
     def with_kernel(group: OpenGroup) -> OpenGroup:
         covered = replace(group, cover=group_cover(group, emission.target, context.threads))
-        return replace(covered, kernel=emit(covered))
+        kernel = emit(covered)
+        if kernel is not None and empty:
+            kernel = unless_empty(kernel, len(group.bound.outputs))
+        return replace(covered, kernel=kernel)
 
     scheduled = [_scheduled(group, bound, tiles, found) for group, bound, tiles in planned.groups]
     groups = [emitted(group, with_kernel, partial(_simplest, ladder=ladder)) for group in scheduled]
@@ -230,6 +236,11 @@ def _layouts(opened: OpenLengths, groups: Sequence[Grouped], lowered: Lowered) -
     return halves if any(found.get(name, PLAIN) != PLAIN for name in touched) else found
 
 
+def may_be_empty(opened: OpenLengths, number: int, size: OpenSize) -> bool:
+    """Whether a length may be 0, and no output has an element then: nothing needs to be computed."""
+    return not size.low and makes_nothing(opened.at({number: 0}))
+
+
 def _check_low(opened: OpenLengths, sizes: Sequence[OpenSize], group: Grouped, rows: Mapping[int, OpenAxis]) -> None:
     """InputError where a group cannot have as few rows as its lengths may have."""
     operator, least = opened.graph.by_name[group.operators[0]], group.picked.rows if group.picked is not None else 0
@@ -238,7 +249,7 @@ def _check_low(opened: OpenLengths, sizes: Sequence[OpenSize], group: Grouped, r
     filled |= set() if group.of_cache else {where.size for where in rows.values()}
     for number in sorted({where.size for where in rows.values()} | filled):
         size = sizes[number]
-        if not size.low and number in filled:
+        if not size.low and number in filled and not may_be_empty(opened, number, size):
             raise refused(size.name, operator, f"only a cache may be empty, so let {size.name} start at 1")
         if least > size.low:
             raise refused(size.name, operator, f"it picks from {least} of them, so let {size.name} start at {least}")

@@ -108,6 +108,20 @@ def open_function(
     return Kernel(complete(ib.get(), inputs, constants.parameters, outputs), constants.packed)
 
 
+def unless_empty(kernel: Kernel, outputs: int) -> Kernel:
+    """A kernel with so many outputs, which does nothing where none of them has an element.
+
+    Kernels count on one row at least: they share work out among rows, and divide by their number.
+    """
+    function = kernel.function
+    extents = [[size for size in one.ty.shape if isinstance(size, tirx.Var)] for one in function.params[-outputs:]]
+    if not all(extents):
+        return kernel
+    some = [tirx.all(*(size > 0 for size in sizes)) for sizes in extents]
+    body = tirx.IfThenElse(tirx.any(*some), function.body, None)
+    return Kernel(tirx.PrimFunc(function.params, body, function.ret_type, function.attrs), kernel.pack)
+
+
 @dataclass(frozen=True)
 class LongArray(Array):
     """An array with an open axis behind others: `extents` are those that it has when the kernel runs."""

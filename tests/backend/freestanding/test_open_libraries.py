@@ -53,11 +53,11 @@ MODELS: dict[str, tuple[Callable[[Path], Path], str, int]] = {
 class Opened:
     """A model, its free-standing library, and ONNX Runtime."""
 
-    def __init__(self, model: Path, name: str, high: int, path: Path | None = None, **more: Any) -> None:
+    def __init__(self, model: Path, name: str, high: int, path: Path | None = None, low: int = 1, **more: Any) -> None:
         self.model, self.name, self.high = model, name, high
         self.path = path or model.with_name("libnet.so")
         database = str(model.with_suffix(".db"))
-        autofuse.compile(model, self.path, database=database, threads=2, sizes={name: (1, high)}, format="c", **more)
+        autofuse.compile(model, self.path, database=database, threads=2, sizes={name: (low, high)}, format="c", **more)
         self.native = OpenNative(self.path)
         self._theirs = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
 
@@ -89,6 +89,13 @@ def test_every_size_is_right_in_any_order(opened: Opened, threads: int) -> None:
         assert session.size(opened.name) == opened.high
         for number, size in enumerate(sizes):
             opened.check(session, size, 4 * (number % 3 == 1))  # what is not aligned goes through a copy
+
+
+def test_no_rows_give_none(tmp_path: Path) -> None:
+    opened = Opened(write(tmp_path / "rows.onnx", PERCEPTRON, PERCEPTRON_WEIGHTS), "batch", 9, low=0)
+    with OpenSession(opened.native, 2) as session:
+        for size in (9, 0, 1, 0):
+            opened.check(session, size)
 
 
 def test_inputs_and_outputs_have_the_size_of_now(opened: Opened) -> None:

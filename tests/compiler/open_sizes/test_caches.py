@@ -170,12 +170,6 @@ def test_keys_of_another_sequence_are_read_where_they_lie(tmp_path: Path) -> Non
     check(model, built(model, "past", 1, 40), "past", (1, 2, 17, 40))
 
 
-def test_rows_that_are_none_are_refused(tmp_path: Path) -> None:
-    model = write(tmp_path / "rows.onnx", "d (float[past, 4] x) => (float[past, 4] y) { y = Relu (x) }", {})
-    with pytest.raises(InputError, match="where past is 0, the model is another: let past start at 1, such as"):
-        built(model, "past", 0, 40)
-
-
 STEPS = 400
 HANDED_ON = """
 import os, sys

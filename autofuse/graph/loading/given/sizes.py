@@ -101,7 +101,7 @@ def open_sizes(ranges: Ranges) -> tuple[OpenSize, ...]:
             found.append(_following(name, given, named))
             continue
         low, high, step = (given, given, 1) if isinstance(given, int) else (*given, 1)[:3]
-        if not (low >= 0 and high >= 1 and low <= high <= MOST):
+        if not 0 <= low <= high <= MOST:
             raise InputError(f"--sizes {name}={low}:{high}: allowed are 0 to {MOST:,}, the smaller number first")
         if step < 1 or low % step or high % step:
             raise InputError(f"--sizes {name}={low}:{high}:{step}: both ends must be multiples of the step")
