@@ -12,8 +12,8 @@ from tvm import tirx
 from tvm.sym.analyzer import Analyzer
 
 from autofuse.kernels.open_sizes.images.grid_tiles import Split, splits_text, timed_splits
-from autofuse.kernels.open_sizes.open_products import product_counts
 from autofuse.kernels.open_sizes.open_rows import tile_counts
+from autofuse.kernels.open_sizes.products.tiles import product_counts
 from autofuse.kernels.schedule.covers import Cover, looked_up
 
 LENGTHS = (16, 4, 1)

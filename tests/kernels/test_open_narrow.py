@@ -17,8 +17,8 @@ from autofuse.device.target import Target
 from autofuse.graph.loading.load import from_model
 from autofuse.graph.transform.open_sizes.open_graph import OpenGraph, open_graph
 from autofuse.kernels.build import Kernel
-from autofuse.kernels.open_sizes.open_products import product_tiles
 from autofuse.kernels.open_sizes.open_rows import TILES, Tile, open_kernel, tile_rows
+from autofuse.kernels.open_sizes.products.tiles import product_tiles
 from experiments.precisions.files import packed
 from tests.kernels.test_open_products import SIZES, loops
 from tests.kernels.test_open_rows import bound, rows_of

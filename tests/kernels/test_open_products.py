@@ -22,8 +22,9 @@ from autofuse.device.target import Target
 from autofuse.graph.loading.load import from_model
 from autofuse.graph.transform.open_sizes.open_graph import OpenGraph, open_graph
 from autofuse.kernels.build import Kernel
-from autofuse.kernels.open_sizes.open_products import FEW, product_tiles
 from autofuse.kernels.open_sizes.open_rows import TILES, Tile, open_kernel
+from autofuse.kernels.open_sizes.products.kernel import FEW
+from autofuse.kernels.open_sizes.products.tiles import product_tiles
 from tests.kernels.test_open_rows import bound, rows_of
 
 DEPTH, GUARD_ROWS = 40, 16

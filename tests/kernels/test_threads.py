@@ -14,7 +14,7 @@ from autofuse.errors import InputError
 from autofuse.kernels.build import build_kernel
 from autofuse.kernels.emission import Emission
 from autofuse.kernels.families.registry import installed
-from autofuse.kernels.open_sizes.open_products import FewRowsEmitter
+from autofuse.kernels.open_sizes.products.emitters import FewRowsEmitter
 from autofuse.kernels.tir.emit import Emitter
 from autofuse.kernels.tir.loops import check_threads
 from tests.kernels.conftest import Bench

@@ -29,7 +29,8 @@ from autofuse.kernels.build import Constants, Kernel, check_layouts, emit_body
 from autofuse.kernels.families.protocol import Schedule
 from autofuse.kernels.nest.evaluate import Pack
 from autofuse.kernels.open_sizes.open_function import Argument, Arguments, open_function
-from autofuse.kernels.open_sizes.open_products import ProductTile, emit_product, product_counts, product_tiles
+from autofuse.kernels.open_sizes.products.kernel import emit_product
+from autofuse.kernels.open_sizes.products.tiles import ProductTile, product_counts, product_tiles
 from autofuse.kernels.schedule.covers import Cover
 from autofuse.kernels.schedule.knobs import packing
 from autofuse.kernels.tir.emit import Array, Expr
