@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -32,7 +32,8 @@ from autofuse.values.outputs import model_file
 
 if TYPE_CHECKING:
     from autofuse.environment.place import Place
-    from autofuse.graph.loading.given.sizes import Ranges
+    from autofuse.graph.loading.given.sizes import OpenSize, Ranges
+    from autofuse.graph.loading.given.trace import Trace
     from autofuse.job.coordinator import JobListener
     from autofuse.job.outcome import JobOutcome
     from autofuse.search.progress import SearchRequest
@@ -79,7 +80,8 @@ def tune(
     began = time.monotonic()  # the budget counts from here on, loading the compiler included
     _check(seed, trained, space)
     budget_s = _budget_s(budget, trials)
-    _check_sizes(sizes, trace, dry_run)
+    opened, calls = _sizes(sizes, trace)
+    _check_beside(opened, {"--dry-run": dry_run, "--pareto": pareto, "--model": trained})
     key, model = told_key(rpc_key, rpc_key_file), model_file(model, device)
     from autofuse.environment.place import Place
     from autofuse.search.budget.budget import never
@@ -89,11 +91,12 @@ def tune(
     request = SearchRequest(
         budget_s=budget_s, trials=trials, seed=seed, space=space, exact=exact, pareto=pareto, trained=trained,
         given=given_inputs(shapes, constants), progress=progress or silent, stop=stop or never, alone=True,
+        sizes=opened, trace=calls,
     )  # fmt: skip
     if dry_run:
         return _forecast(model, place, request)
-    if sizes:
-        return _tiles(model, place, sizes, None if trace is None else Path(trace), request, began)
+    if opened:
+        return _tiles(model, place, request, began)
     return _plans(model, place, request, began)
 
 
@@ -114,27 +117,20 @@ def _plans(model: Path, place: Place, request: SearchRequest, began: float) -> T
         return replace(found, decided_share=decided_share_of(base, found.run_id))
 
 
-def _tiles(
-    model: Path, place: Place, sizes: Ranges, trace: Path | None, request: SearchRequest, began: float
-) -> TuneResult:
+def _tiles(model: Path, place: Place, request: SearchRequest, began: float) -> TuneResult:
     """The search of a model with an open size, or of its head where only that can have one."""
     from autofuse.compiler.parts.open_head import finds_places, of_a_head
-    from autofuse.graph.loading.given.sizes import open_sizes
     from autofuse.opened.tune import tune_open
 
-    if request.pareto or request.trained is not None:
-        option = "--pareto" if request.pareto else "--model"
-        raise InputError(f"--sizes: {option} is for searches at fixed sizes; leave it out")
-    opened = open_sizes(sizes)
     try:
-        return tune_open(model, place, opened, request, began, trace)
+        return tune_open(model, place, request, began)
     except InputError as error:
         if not finds_places(model):
             raise
         from autofuse.parted.heads import tune_head
 
-        tune_one = partial(tune_head, model, place=place, sizes=opened, request=request, since=began, trace=trace)
-        return of_a_head(model, request.given, opened, error, tune_one)
+        tune_one = partial(tune_head, model, place=place, request=request, since=began)
+        return of_a_head(model, request.given, request.sizes, error, tune_one)
 
 
 def _forecast(model: Path, place: Place, request: SearchRequest) -> TuneResult:
@@ -247,12 +243,24 @@ def _budget_s(budget: Duration | None, trials: int | None, until: str | None = N
     return None if budget is None else parse_duration(budget, "--budget")
 
 
-def _check_sizes(sizes: Ranges | None, trace: StrPath | None, dry_run: bool) -> None:
-    """InputError for what does not go with open sizes, or not without them."""
-    if trace is not None and not sizes:
+def _sizes(sizes: Ranges | None, trace: StrPath | None) -> tuple[tuple[OpenSize, ...], Trace | None]:
+    """The sizes that are named, and the trace of them. InputError for a file that is none, before a model is read."""
+    from autofuse.graph.loading.given.sizes import open_ones, open_sizes
+    from autofuse.graph.loading.given.trace import read_trace
+
+    found = open_sizes(sizes or {})
+    if trace is None:
+        return found, None
+    if not found:
         raise InputError("--trace: it weighs the sizes of a range; give --sizes as well")
-    if sizes and dry_run:
-        raise InputError("--sizes: --dry-run forecasts searches at fixed sizes only; name them with --shape")
+    return found, read_trace(Path(trace), *open_ones(found))
+
+
+def _check_beside(sizes: Sequence[OpenSize], options: Mapping[str, object]) -> None:
+    """InputError for what does not go with open sizes."""
+    for option, value in options.items() if sizes else ():
+        if value:
+            raise InputError(f"--sizes: {option} is for searches at fixed sizes; leave it out")
 
 
 def _check(seed: int, trained: str | None, space: str | None) -> None:

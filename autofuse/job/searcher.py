@@ -134,7 +134,8 @@ class Searcher:
 
     def _confirm(self, session: SearchSession, request: TakeTurn, budget: Budget) -> TurnEnded:
         if not session.ready():
-            session.advance(budget.keeping(session.reserve(budget.left() / 2, request.race_s)))
+            first_times = budget.keeping(session.reserve(budget.left() / 2, request.race_s))
+            session.advance(first_times, trials=0)
         result = session.conclude(budget, request.race_s)
         if result is not None:
             self._open.pop((request.model, request.device))[0].close()

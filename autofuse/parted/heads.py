@@ -40,17 +40,14 @@ Build = Callable[[Context, Path, str | None], object]
 """Writes the library of a model at a path, under a plan (None: what a compile takes)."""
 
 
-def tune_head(
-    model: Path, head: OpenHead, place: Place, sizes: Sequence[OpenSize], request: SearchRequest, since: float,
-    trace: Path | None,
-) -> TuneResult:  # fmt: skip
+def tune_head(model: Path, head: OpenHead, place: Place, request: SearchRequest, since: float) -> TuneResult:
     """Tune the head of a model, and its segments of rows, each for its share of the work; see `autofuse.api.tune`.
 
     `request.trials`: of each of them. `since`: when the budget began. InputError for a head whose sizes cannot be open.
     """
-    opened, asked = head.sizes or sizes, replace(request, given={}) if head.sizes else request
+    asked = replace(request, given={}, sizes=head.sizes) if head.sizes else request
     began, worked_s = now(), total_worked()
-    choice, files = _with_rows(head, place, opened, asked)
+    choice, files = _with_rows(head, place, asked)
     read_s = now() - began
     least_s = LEAST_SEGMENT_S * crowding(read_s, total_worked() - worked_s)
     head_us = max(1.0, sum(piece.work_us for piece in choice.segments))
@@ -59,7 +56,7 @@ def tune_head(
     if budget_s is not None:  # the head is read anew by its search, which the budget counts from its beginning
         searching_s = max(0.0, since + budget_s - now() - read_s)
         own_s = min(budget_s, now() - since + read_s + max(least_s, searching_s * head_us / left_us))
-    results = [tune_open(head.path, place, opened, replace(asked, budget_s=own_s), since, trace)]
+    results = [tune_open(head.path, place, replace(asked, budget_s=own_s), since)]
     with scratch_folder() as folder:
         for number, piece in enumerate(choice.rows):
             left_us -= head_us if number == 0 else choice.rows[number - 1].work_us
@@ -71,12 +68,10 @@ def tune_head(
     return _together(model, choice, results, now() - since)
 
 
-def _with_rows(
-    head: OpenHead, place: Place, opened: Sequence[OpenSize], request: SearchRequest
-) -> tuple[Choice, Mapping[Piece, bytes]]:
+def _with_rows(head: OpenHead, place: Place, request: SearchRequest) -> tuple[Choice, Mapping[Piece, bytes]]:
     """The parts of a model with its segments of rows, as `compile` finds them, and the files of these."""
-    read = read_images if over_images(head.path, request.given, opened) else read_open
-    graph = read(head.path, request.given, opened).opened.graph
+    read = read_images if over_images(head.path, request.given, request.sizes) else read_open
+    graph = read(head.path, request.given, request.sizes).opened.graph
     return rows_with_files(head.choice(graph), place, request)
 
 

@@ -86,5 +86,10 @@ def _segments(
 def search_segment(path: Path, piece: Piece, place: Place, request: SearchRequest) -> TuneResult:
     """The search of one segment in a file of its own."""
     if piece.most_rows:
-        return tune_open(path, place, [OpenSize(ROWS, 1, piece.most_rows)], request, now())
+        return tune_open(path, place, of_rows(piece, request), now())
     return tune(path, place, replace(request, alone=False))
+
+
+def of_rows(piece: Piece, request: SearchRequest) -> SearchRequest:
+    """The same request of a segment of rows, any number of which may come."""
+    return replace(request, sizes=(OpenSize(ROWS, 1, piece.most_rows),), trace=None)

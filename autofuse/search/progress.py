@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from autofuse.environment.worth import MoreTime, OpenQuestions, Waterfall
+from autofuse.graph.loading.given.sizes import OpenSize
+from autofuse.graph.loading.given.trace import Trace
 from autofuse.search.budget.budget import never
 from autofuse.segments.report import PartReport, RestReport
 from autofuse.values.arguments import Given
@@ -67,7 +69,8 @@ class SearchRequest:
     only what rounds as ONNX does. `pareto`: memory is a second objective. `trained`: the model that guides it, see
     `autofuse.search.plans.guide.guide_for`. `given`: shapes and constants of inputs. `progress` is called after each
     step. `stop`: whether somebody wants it to end; asked between steps, which KeyboardInterrupt ends then.
-    `alone`: the chosen plan is raced against ONNX Runtime alone in the end.
+    `alone`: the chosen plan is raced against ONNX Runtime alone in the end. `sizes`: what stays open, and what is fixed
+    beside it (none: all sizes are fixed); `trace`: how many calls have which (None: all are as frequent).
     """
 
     budget_s: float | None = None
@@ -81,6 +84,8 @@ class SearchRequest:
     progress: Callable[[Progress], None] = silent
     stop: Callable[[], bool] = never
     alone: bool = False
+    sizes: tuple[OpenSize, ...] = ()
+    trace: Trace | None = None
 
 
 @dataclass(frozen=True)
@@ -293,7 +298,7 @@ class TuneResult:
     what the race of the chosen plan with ONNX Runtime alone said, or why there was none. `decided_share`: part of the
     time of the kernels decided on in which the decision is trusted (see `autofuse.values.ratios.decided_share`).
     `compile_s`: seconds that compiling the chosen plan is expected to take. `parts`: which part of a model runs where,
-    where ONNX Runtime runs one.
+    where ONNX Runtime runs one. `sizes`: what stays open, as it is typed ("batch=1:16").
     """
 
     model: str
@@ -330,3 +335,4 @@ class TuneResult:
     decided_share: float | None = None
     compile_s: float = 0.0
     parts: tuple[PartReport, ...] = ()
+    sizes: tuple[str, ...] = ()

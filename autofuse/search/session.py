@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from autofuse.database.database import ProfilingDatabase
 from autofuse.database.records import Json
 from autofuse.environment.alone import ALONE
 from autofuse.environment.worth import MORE_TIME, NOT_ASKED, WATERFALL, OpenQuestions, Waterfall
@@ -59,6 +61,33 @@ class SearchSession(Protocol):
     def release(self) -> None: ...
 
     def conclude(self, budget: Budget, race_s: float | None = ...) -> TuneResult | None: ...
+
+
+class Ended(Protocol):
+    """What a session says of its run at its end: the run's `state`, and more for the database."""
+
+    @property
+    def state(self) -> str: ...
+
+    def summary(self) -> dict[str, Json]: ...
+
+
+@contextmanager
+def running(base: ProfilingDatabase, run_id: int) -> Iterator[list[Ended]]:
+    """Ends the run as its session says, which is put into the list; as "failed" when an error leaves the block."""
+    sessions: list[Ended] = []
+    state = ""
+    try:
+        yield sessions
+    except KeyboardInterrupt:
+        state = "interrupted"
+        raise
+    except BaseException:
+        state = "failed"
+        raise
+    finally:
+        summary = sessions[0].summary() if sessions else {}
+        base.finish_run(run_id, state or sessions[0].state, summary)
 
 
 @dataclass

@@ -45,7 +45,7 @@ from autofuse.search.phases.questions import Search
 from autofuse.search.plans.guide import guide_for
 from autofuse.search.progress import FrontPoint, PlanTime, Progress, SearchRequest, TuneResult
 from autofuse.search.schedules.evidence import SearchEvidence, searched_space
-from autofuse.search.session import ModelSession
+from autofuse.search.session import ModelSession, running
 from autofuse.search.standing.standing import Standing
 from autofuse.search.standing.telling import Teller
 from autofuse.values.arguments import file_title, named_inputs
@@ -154,7 +154,7 @@ def open_session(
         rival_us = newest_median_us(base, environment.setting, graph_key(graph), ONNX_RUNTIME)
         tell = Teller(standing, request.progress, started, request.budget_s, request.trials, reserve, rival_us)
         lab = Lab(evidence, runner, reference, run_id, tell, DriftSentinel(runner, environment.profile.cool_down_s))
-        with _running(base, run_id) as ending:
+        with running(base, run_id) as ending:
             guide = guide_for(request.trained, environment, evidence.lowering, request.seed)
             whole = Model(model, request.given)
             race = EarlyRace(Finals(lab, standing, whole, scratch, estimates))
@@ -162,24 +162,6 @@ def open_session(
             session = ModelSession(search, whole, name, scratch, estimates, started)
             ending.append(session)
             yield session
-
-
-@contextmanager
-def _running(base: ProfilingDatabase, run_id: int) -> Iterator[list[ModelSession]]:
-    """Ends the run as its session says, which is put into the list; as "failed" when an error leaves the block."""
-    sessions: list[ModelSession] = []
-    state = ""
-    try:
-        yield sessions
-    except KeyboardInterrupt:
-        state = "interrupted"
-        raise
-    except BaseException:
-        state = "failed"
-        raise
-    finally:
-        summary = sessions[0].summary() if sessions else {}
-        base.finish_run(run_id, state or sessions[0].state, summary)
 
 
 def _go_on(stop: Callable[[], bool]) -> None:

@@ -19,8 +19,8 @@ from autofuse.fusion.planner.baselines import none_plan
 from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.graph.loading.load import load
 from autofuse.measure.measurement import Failure
-from autofuse.opened.plan_race import together
 from autofuse.opened.row_tiles import RowModel
+from autofuse.opened.search.plan_race import together
 from autofuse.search.progress import SizeRatio
 from tests.compiler.open_sizes.models import PERCEPTRON, PERCEPTRON_WEIGHTS, write
 from tests.search.conftest import SyntheticDevice
@@ -43,7 +43,7 @@ def tune(device: SyntheticDevice, space: Path, model: Path, monkeypatch: pytest.
         us = [tile.runs * device.cost(tile.bound.workload, {}) for tile in tiled.tiles]  # type: ignore[operator]
         output.write_text(json.dumps(sum(us)))
 
-    monkeypatch.setattr("autofuse.opened.tune.open_runner", device)
+    monkeypatch.setattr("autofuse.opened.search.opening.open_runner", device)
     monkeypatch.setattr(RowModel, "write", written)
 
     def call(**changes: Any) -> Any:
@@ -178,8 +178,8 @@ def test_without_the_time_for_a_race_the_plan_stays(
     tune: Any, device: SyntheticDevice, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device.cost = by_kernels
-    monkeypatch.setattr("autofuse.opened.plan_race.PlanRace.needed_s", lambda self, best: float("inf"))
-    monkeypatch.setattr("autofuse.opened.plan_race.PlanRace.timing_s", float("inf"))
+    monkeypatch.setattr("autofuse.opened.search.plan_race.PlanRace.needed_s", lambda self, best: float("inf"))
+    monkeypatch.setattr("autofuse.opened.search.opening.timing_seconds", lambda budget_s: float("inf"))
     found = tune(budget="1h")
     assert found.chosen == "default"
     assert "was not raced" in found.warning

@@ -15,7 +15,7 @@ from autofuse.compiler.open_sizes.plans import RangedPlan
 from autofuse.fusion.evidence import LAUNCH_US
 from autofuse.measure.networks.bench import ContenderResult
 from autofuse.opened.row_tiles import RowModel
-from autofuse.opened.sections import joined, sections
+from autofuse.opened.search.sections import joined, sections
 from tests.compiler.open_sizes.models import PERCEPTRON, PERCEPTRON_WEIGHTS, write
 from tests.search.conftest import SyntheticDevice, put_in_place
 
@@ -43,7 +43,7 @@ class SizedDevice(SyntheticDevice):
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> SizedDevice:
     made = put_in_place(SizedDevice(), monkeypatch)
-    monkeypatch.setattr("autofuse.opened.tune.open_runner", made)
+    monkeypatch.setattr("autofuse.opened.search.opening.open_runner", made)
     made.noise = 0.001
     made.cost = by_rows
     return made

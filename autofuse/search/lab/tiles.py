@@ -55,8 +55,8 @@ def on_average(counts: Sequence[float], shares: Iterable[float]) -> float:
 @dataclass
 class TileSearch:
     """Searches schedules of tiles. `run_id`: of the run that measures; `folder`: for what ONNX Runtime computes;
-    `tell`: called after each candidate with what it was; `trials`: candidates that may be measured (None: any
-    number).
+    `tell`: called after each candidate with what it was. `trials`: how many candidates may have been measured when it
+    ends (None: any number), see `allow`.
     """
 
     evidence: SearchEvidence
@@ -96,6 +96,10 @@ class TileSearch:
     def room(self) -> int:
         """Candidates of the next batch: what is built is timed, so that no more than are left may begin."""
         return BATCH if self.trials is None else max(0, min(BATCH, self.trials - self.evidence.counts.measured))
+
+    def allow(self, trials: int | None) -> None:
+        """From now on so many candidates may be measured (None: any number)."""
+        self.trials = None if trials is None else self.evidence.counts.measured + trials
 
     def limited(self, budget: Budget) -> Budget:
         """The budget, which ends when the number of candidates is used up, too."""

@@ -15,7 +15,7 @@ from autofuse import api
 from autofuse.cli.main import app
 from autofuse.errors import InputError
 from autofuse.graph.loading.given.sizes import OpenSize
-from autofuse.graph.loading.given.trace import SizeCounter, read_trace, shares
+from autofuse.graph.loading.given.trace import SizeCounter, Trace, read_trace, shares
 from autofuse.opened.row_tiles import weighted
 from tests.compiler.open_sizes.models import PERCEPTRON, PERCEPTRON_WEIGHTS, built, inputs_at, write
 
@@ -65,7 +65,7 @@ def test_what_was_written_is_read_and_replaced(model: Path, tmp_path: Path) -> N
         opened.run(None, inputs_at(model, "batch", size))
         opened.write_sizes(path)
     assert path.read_text() == "batch,calls\n2,1\n5,2\n"
-    assert read_trace(path, SIZE) == {(2,): 1, (5,): 2}
+    assert read_trace(path, SIZE).of([SIZE]) == {(2,): 1, (5,): 2}
     path.write_text("mine")
     with pytest.raises(InputError, match="not a trace of sizes"):
         opened.write_sizes(path)
@@ -82,7 +82,7 @@ def test_sessions_that_record_nothing_say_so(model: Path, tmp_path: Path) -> Non
 def test_a_trace_may_be_a_list_of_calls(tmp_path: Path) -> None:
     path = tmp_path / "calls.csv"
     path.write_text("batch\n4\n 4\n\n9\n")
-    assert read_trace(path, SIZE) == {(4,): 2, (9,): 1}
+    assert read_trace(path, SIZE).of([SIZE]) == {(4,): 2, (9,): 1}
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,15 @@ def test_what_is_no_trace_of_the_size_is_refused(tmp_path: Path, text: str, reas
 
 def test_sizes_weigh_as_much_as_they_happen() -> None:
     assert shares([OpenSize("n", 1, 2)], None) == {(1,): 0.5, (2,): 0.5}
-    assert shares([SIZE], {(2,): 1, (5,): 3}) == {(2,): 0.25, (5,): 0.75}
+    assert shares([SIZE], Trace(("batch",), ((2, 1), (5, 3)))) == {(2,): 0.25, (5,): 0.75}
+
+
+def test_a_model_with_some_of_the_sizes_takes_its_part_of_a_trace() -> None:
+    trace = Trace(("batch", "tokens"), ((1, 7, 2), (1, 9, 3), (4, 7, 1)))
+    assert trace.of([SIZE]) == {(1,): 5, (4,): 1}
+    assert trace.of([OpenSize("tokens", 1, 9), SIZE]) == {(7, 1): 2, (7, 4): 1, (9, 1): 3}
+    with pytest.raises(InputError, match="it has no 'heads', only batch, tokens"):
+        trace.of([OpenSize("heads", 1, 9)])
 
 
 def test_a_tile_weighs_as_often_as_calls_run_it() -> None:
@@ -133,10 +141,15 @@ def test_tune_takes_a_trace(model: Path, tmp_path: Path) -> None:
         api.tune(model, **named)
 
 
-def test_the_command_line_takes_a_trace(model: Path, tmp_path: Path) -> None:
-    path = tmp_path / "sizes.csv"
-    path.write_text("batch,calls\n9,1\n")
+@pytest.mark.parametrize(
+    ("text", "reason"), [(None, "sizes.csv"), ("batch,calls\n9,1\n", "batch is 9, --sizes has batch 1 to 5")]
+)
+def test_a_trace_is_looked_at_before_the_model(tmp_path: Path, text: str | None, reason: str) -> None:
+    model, path = tmp_path / "model.onnx", tmp_path / "sizes.csv"
+    model.write_text("no model")
+    if text is not None:
+        path.write_text(text)
     words = ["tune", str(model), "--sizes", "batch=1:5", "--trace", str(path), "--db", str(tmp_path / "a.db")]
     shown = CliRunner().invoke(app, [*words, "--trials", "1", "-n", "1"])
     assert shown.exit_code == 2
-    assert "batch is 9, --sizes has batch 1 to 5" in shown.output
+    assert "--trace: " in shown.output and reason in shown.output

@@ -141,7 +141,7 @@ def test_attention_is_left_alone(tmp_path: Path) -> None:
     [
         ({"pareto": True}, "--sizes: --pareto is for searches at fixed sizes"),
         ({"trained": "default"}, "--sizes: --model is for searches at fixed sizes"),
-        ({"dry_run": True}, "--dry-run forecasts searches at fixed sizes only"),
+        ({"dry_run": True}, "--dry-run is for searches at fixed sizes"),
         ({"sizes": {"length": (1, 4)}}, "has no open size 'length'"),
     ],
 )

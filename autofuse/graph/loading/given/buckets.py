@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -25,16 +26,10 @@ def bucket_shapes(
     `given`: shapes of inputs that the buckets leave open, and values of inputs, the same for all. `option`: that named
     the sizes. InputError when the model has no open size of such a name.
     """
-    graph = read_model(path).graph
-    constants = {tensor.name for tensor in graph.initializer}
-    dims = {
-        value.name: [dim.dim_value or dim.dim_param for dim in value.type.tensor_type.shape.dim]
-        for value in graph.input
-        if value.name not in constants and value.type.WhichOneof("value") == "tensor_type"
-    }
-    known = sorted({dim for sizes in dims.values() for dim in sizes if isinstance(dim, str) and dim})
+    dims = _dims(read_model(path).graph)
+    known = _named(dims)
     for name in buckets:
-        if not any(_size(dim, {name: 0}) is not None for dim in known):
+        if not _is_among(name, known):
             raise InputError(
                 f"{option}: {path} has no open size {name!r}; its open sizes: {', '.join(known) or 'none'}"
             )
@@ -49,6 +44,38 @@ def bucket_shapes(
                 form[name] = NamedShape(given_all) if option == "--sizes" else tuple(given_all)
         made.append(form)
     return made
+
+
+def named_sizes(path: Path) -> list[str]:
+    """The names of the open sizes of a model's inputs, as the model has them: "past + 1" among them."""
+    return _named(_dims(read_model(path).graph))
+
+
+def own_sizes(sizes: Sequence[OpenSize], names: Sequence[str]) -> tuple[OpenSize, ...]:
+    """Those of some sizes that a model has whose open sizes have such names; one that follows another which the model
+    does not have is one of its own."""
+    own = [size for size in sizes if _is_among(size.name, names)]
+    known = {size.name for size in own}
+    return tuple(size if size.follows in known else replace(size, follows="", more=0) for size in own)
+
+
+def _dims(graph: GraphProto) -> dict[str, list[int | str]]:
+    """The shape of each input, with names where sizes are open."""
+    constants = {tensor.name for tensor in graph.initializer}
+    return {
+        value.name: [dim.dim_value or dim.dim_param for dim in value.type.tensor_type.shape.dim]
+        for value in graph.input
+        if value.name not in constants and value.type.WhichOneof("value") == "tensor_type"
+    }
+
+
+def _named(dims: Mapping[str, Sequence[int | str]]) -> list[str]:
+    return sorted({dim for sizes in dims.values() for dim in sizes if isinstance(dim, str) and dim})
+
+
+def _is_among(name: str, names: Sequence[str]) -> bool:
+    """Whether a size is one of these, or one of them is so much more than it."""
+    return any(_size(one, {name: 0}) is not None for one in names)
 
 
 def _size(dim: int | str, chosen: Mapping[str, int]) -> int | None:

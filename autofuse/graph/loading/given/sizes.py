@@ -43,6 +43,14 @@ class OpenSize:
         steps = f" in steps of {self.step}" if self.step > 1 else ""
         return f"{self.name} {self.low} to {self.high}{steps}"
 
+    @property
+    def typed(self) -> str:
+        """As `parse_sizes` reads it."""
+        if self.follows:
+            return f"{self.name}={self.follows}+{self.more}"
+        step = f":{self.step}" if self.step > 1 else ""
+        return f"{self.name}={self.low}" if self.low == self.high else f"{self.name}={self.low}:{self.high}{step}"
+
     def has(self, value: int) -> bool:
         """Whether a value is one of the range."""
         return self.low <= value <= self.high and value % self.step == 0

@@ -6,8 +6,10 @@ import csv
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from autofuse.errors import InputError
 from autofuse.graph.loading.given.sizes import OpenSize
@@ -25,6 +27,29 @@ def _is_trace(path: Path) -> bool:
 
 
 TRACE = Kind("a trace of sizes", _is_trace)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A trace of sizes of such `names`. `rows`: a value of each, and how many calls had these."""
+
+    names: tuple[str, ...]
+    rows: tuple[tuple[int, ...], ...]
+
+    def of(self, sizes: Sequence[OpenSize]) -> dict[Point, int]:
+        """Calls by these sizes, whatever the others were. InputError for one that it does not have."""
+        for size in sizes:
+            if size.name not in self.names:
+                raise InputError(f"--trace: it has no {size.name!r}, only {', '.join(self.names)}")
+        places, found = [self.names.index(size.name) for size in sizes], Counter[Point]()
+        for *point, calls in self.rows:
+            found[tuple(point[place] for place in places)] += calls
+        return dict(sorted(found.items()))
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Trace:
+        """The inverse of `dataclasses.asdict`, whose tuples JSON makes lists."""
+        return cls(tuple(body["names"]), tuple(map(tuple, body["rows"])))
 
 
 class SizeCounter:
@@ -56,8 +81,8 @@ class SizeCounter:
         write_output(path, "\n".join(lines) + "\n", TRACE, option="trace")
 
 
-def read_trace(path: Path, *sizes: OpenSize) -> dict[Point, int]:
-    """Calls by sizes. InputError for what is no trace of `sizes`, or holds one outside of its range."""
+def read_trace(path: Path, *sizes: OpenSize) -> Trace:
+    """A trace of these sizes. InputError for what is no trace of `sizes`, or holds one outside of its range."""
     names = [size.name for size in sizes]
     try:
         first, *lines = list(csv.reader(read_text(path).splitlines())) or [[]]
@@ -80,11 +105,11 @@ def read_trace(path: Path, *sizes: OpenSize) -> dict[Point, int]:
         found[tuple(point)] += calls
     if not found:
         raise InputError(f"--trace: {path} has no calls")
-    return dict(sorted(found.items()))
+    return Trace(tuple(names), tuple((*point, calls) for point, calls in sorted(found.items())))
 
 
-def shares(sizes: Sequence[OpenSize], trace: Mapping[Point, int] | None) -> dict[Point, float]:
+def shares(sizes: Sequence[OpenSize], trace: Trace | None) -> dict[Point, float]:
     """Sizes that stand for ranges, and which part of all calls each is: those of a trace, or all drawn ones alike."""
-    counts = dict.fromkeys(product(*(size.drawn() for size in sizes)), 1) if trace is None else trace
+    counts = dict.fromkeys(product(*(size.drawn() for size in sizes)), 1) if trace is None else trace.of(sizes)
     total = sum(counts.values())
     return {point: calls / total for point, calls in counts.items()}

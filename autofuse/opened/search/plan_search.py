@@ -13,7 +13,7 @@ from autofuse.fusion.evidence import LAUNCH_US
 from autofuse.fusion.plan import FusionPlan
 from autofuse.fusion.planner.planner import Decision
 from autofuse.graph.loading.given.trace import Point
-from autofuse.opened.sections import Section, joined, sections
+from autofuse.opened.search.sections import Section, joined, sections
 from autofuse.opened.tiled import OpenedModel, Tiled
 from autofuse.search.budget.budget import Budget
 from autofuse.search.budget.time_budget import BATCH, LEAST_OF_FIRST
@@ -170,8 +170,8 @@ class OpenPlanSearch:
         """The plans of all sections as a library has them."""
         return [RangedPlan(one.tiled.chosen, most) for most, one in joined(self.sections, planned)]
 
-    def advance(self, budget: Budget) -> None:
-        """Searches until the budget is used up, or nothing is left to try."""
+    def advance(self, budget: Budget) -> bool:
+        """Searches until the budget is used up, or the candidates; whether nothing is left to try."""
         limited = self.search.limited(budget)
         for one in dict.fromkeys((self.default, *self.stays)):
             self.search.measure_first(self.search.missing(one.runs), limited)
@@ -182,7 +182,8 @@ class OpenPlanSearch:
                 for flip in wanted:
                     self._try(flip, limited)
             elif not searches or not self.search.measure(searches, limited):
-                return
+                break
+        return not limited.spent()
 
     def _weights(self) -> dict[str, float]:
         """How often a call runs the tiles of the first plans and of the best ones: all are searched with equal care."""

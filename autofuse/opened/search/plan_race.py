@@ -17,8 +17,8 @@ from autofuse.measure.checking.reference import run_reference
 from autofuse.measure.networks.bench import Contender, ContenderResult
 from autofuse.measure.networks.judgement import judged
 from autofuse.measure.runner import Runner
-from autofuse.opened.plan_search import OpenPlanSearch, Planned
-from autofuse.opened.sections import Section
+from autofuse.opened.search.plan_search import OpenPlanSearch, Planned
+from autofuse.opened.search.sections import Section
 from autofuse.search.budget.budget import Budget
 from autofuse.search.progress import SizeRatio
 from autofuse.values.arguments import Given
@@ -30,6 +30,11 @@ RACE_SHARE, LONGEST_S, SHORTEST_S = 0.15, 60.0, 6.0
 """Part of the budget for timing at all sizes together, the most seconds, and the least (without a budget, too)."""
 LINKED = 1.5
 """What a library takes to build, over what its tiles took one by one."""
+
+
+def timing_seconds(budget_s: float | None) -> float:
+    """Seconds of timing in a search of so many seconds (None: without an end)."""
+    return min(LONGEST_S, max(SHORTEST_S, RACE_SHARE * (budget_s or 0.0)))
 
 
 Contenders = Mapping[str, Planned]
@@ -67,7 +72,7 @@ class RaceVerdict:
 
 @dataclass(frozen=True)
 class PlanRace:
-    """A race of plans of a model. `folder`: of their libraries."""
+    """A race of plans of a model. `folder`: of their libraries; `timing_s`: seconds of timing at all sizes."""
 
     plans: OpenPlanSearch
     path: Path
@@ -75,13 +80,8 @@ class PlanRace:
     given: Given
     runner: Runner
     folder: Path
-    budget_s: float | None
+    timing_s: float
     tell: Callable[[str], None]
-
-    @property
-    def timing_s(self) -> float:
-        """Seconds of timing at all sizes."""
-        return min(LONGEST_S, max(SHORTEST_S, RACE_SHARE * (self.budget_s or 0.0)))
 
     def contenders(self) -> Contenders:
         """What is raced by the times of tiles that are known: what stays alone where nothing else is faster."""
@@ -95,19 +95,24 @@ class PlanRace:
 
     def needed_s(self, contenders: Contenders) -> float:
         """Seconds that the whole race is expected to take; 0 where there is none."""
-        if len(contenders) < 2:
-            return 0.0
+        return sum(map(self.build_s, contenders.values())) + self.timing_s if len(contenders) > 1 else 0.0
+
+    def least_s(self, contenders: Contenders) -> float:
+        """The same of the shortest race."""
+        return replace(self, timing_s=min(SHORTEST_S, self.timing_s)).needed_s(contenders)
+
+    def build_s(self, planned: Planned) -> float:
+        """Seconds that building a library of these plans is expected to take."""
         searches = self.plans.search.evidence.searches
         known = [one.build_s for one in searches.values() if one.build_s]
         mean_s = sum(known) / len(known) if known else 0.0
-        runs = [one.runs for planned in contenders.values() for one in dict.fromkeys(planned)]
-        tiles = [searches[key].build_s or mean_s for own in runs for key in own]
-        return LINKED * sum(tiles) / usable_threads() + self.timing_s
+        tiles = [searches[key].build_s or mean_s for one in dict.fromkeys(planned) for key in one.runs]
+        return LINKED * sum(tiles) / usable_threads()
 
     def run(self, contenders: Contenders, budget: Budget) -> RaceVerdict:
         """Builds all libraries, checks them against ONNX Runtime and times them in turn at a size of each section."""
         stays, failed = contenders[STAYS], dict[str, str]()
-        libraries = self._built(contenders, failed)
+        libraries = self._built(contenders, failed, budget)
         shares, found = self._shares(), list[Results]()
         for section, share in zip(self.plans.sections, shares, strict=True):
             if STAYS not in libraries or len(libraries) < 2:
@@ -126,12 +131,14 @@ class PlanRace:
         rival = PARTS if PARTS in libraries else BEST
         return replace(_by_sections(single, found, contenders, winner, rival), failed=failed)
 
-    def _built(self, contenders: Contenders, failed: dict[str, str]) -> dict[str, Path]:
-        """The libraries of all contenders but those that `failed`."""
+    def _built(self, contenders: Contenders, failed: dict[str, str], budget: Budget) -> dict[str, Path]:
+        """The libraries of all contenders but those that `failed`, or for which nobody waits any more."""
         self.tell("building the best plan and the one that stays")
         libraries = {}
         for name, planned in contenders.items():
             path = self.folder / f"{name}.so"
+            if budget.stopped():
+                break
             try:
                 self.plans.model.write(self.plans.ranged(planned), path)
                 libraries[name] = path
