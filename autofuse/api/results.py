@@ -19,7 +19,7 @@ from autofuse.environment.worth import MoreTime, OpenQuestions, Waterfall
 from autofuse.fusion.evidence import GroupTime
 from autofuse.fusion.explain import EdgeReason
 from autofuse.graph.transform.quantize.certificate import Certificate, TriedSet
-from autofuse.job.outcome import JobOutcome
+from autofuse.job.outcome import JobOutcome, TaskOutcome
 from autofuse.learning.judge import Judgement
 from autofuse.opened.bench import MixReport, SizesReport
 from autofuse.parted.pareto import PartsFront
@@ -56,5 +56,5 @@ __all__ = [
     "PartsExplanation", "PartsExport", "PartsForecast", "RowsForecast", "PartsFront", "PartsSummary", "PlanDifference",
     "PlanExport", "PlanTime", "Point", "Progress", "Quantized", "RangeChoice", "Report", "RestReport", "Revalidated",
     "RivalReport", "RunOutput", "RunReport", "RunStatus", "Serving", "ShownParts", "ShownPlan", "SizeRatio",
-    "SizesReport", "Stopping", "TaskInfo", "TriedSet", "TuneResult", "Waterfall", "WhoRuns",
+    "SizesReport", "Stopping", "TaskInfo", "TaskOutcome", "TriedSet", "TuneResult", "Waterfall", "WhoRuns",
 ]  # fmt: skip

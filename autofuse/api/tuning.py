@@ -175,6 +175,8 @@ def tune_all(
     exact: bool = False,
     trained: str | None = None,
     shapes: Shapes | None = None,
+    sizes: Ranges | None = None,
+    trace: StrPath | None = None,
     constants: Constants | None = None,
     memory_limit: str | int | None = None,
     disk_limit: str | int | None = None,
@@ -186,9 +188,12 @@ def tune_all(
     `devices`: none given, this machine. `executor`: "dask://HOST:PORT" of a cluster that builds for devices elsewhere.
     `run`: the job's name; one that was interrupted goes on, one that runs already is joined. `until`: a time of day
     such as "06:30", instead of a `budget`. `early_stopping`: percent of a model's time that an hour more must promise.
-    `memory_limit`: of each device's search process; `disk_limit`: of the database ("2G"). `listener`: see it.
+    `memory_limit`: of each device's search process; `disk_limit`: of the database ("2G"). `listener`: see it. `sizes`,
+    `trace`: as for `tune`, of those models that have such sizes; the others are searched at fixed ones.
     """
     _check(seed, trained, space)
+    opened, calls = _sizes(sizes, trace)
+    _check_beside(opened, {"--model": trained})
     budget_s, key = _budget_s(budget, trials, until), told_key(rpc_key, rpc_key_file)
     paths = [model_file(model) for model in models]
     from autofuse.job.coordinator import JobListener
@@ -203,7 +208,8 @@ def tune_all(
         trials=trials,
         threads=threads,
         scheduler=parse_executor(executor), seed=seed, space=space, exact=exact, trained=trained,
-        given=given_inputs(shapes, constants), **_limits(early_stopping, memory_limit, disk_limit),
+        given=given_inputs(shapes, constants), sizes=opened, trace=calls,
+        **_limits(early_stopping, memory_limit, disk_limit),
     )  # fmt: skip
     told = listener or JobListener()
     found = answering(places(devices or ["local"], rpc, rpc_tracker, key, workers), told.say)

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from autofuse.database.job_records import DONE, FAILED, LOST, JobInfo, TaskInfo
+from autofuse.search.progress import ChoiceDecision
 from autofuse.values.names import plan_name
 
 EXIT_SLOWER, EXIT_LOST, EXIT_INTERRUPTED, EXIT_CRASHED = 5, 75, 130, 75
@@ -20,7 +21,8 @@ class TaskOutcome:
 
     `state`: "done", "failed", or "open" when the job ended before. `failure`: why; `warning`: what to know of it.
     `trusted`: the choice is decided (of a plan that was measured alone: its time is trusted); `untrusted`: its kernels
-    that were chosen by times which are not trusted.
+    that were chosen by times which are not trusted. `sizes`: what stays open, as it is typed. `decision`: what the race
+    of its plans came to.
     """
 
     model: str
@@ -38,6 +40,8 @@ class TaskOutcome:
     failure: str = ""
     warning: str = ""
     untrusted: tuple[str, ...] = ()
+    sizes: tuple[str, ...] = ()
+    decision: ChoiceDecision | None = None
 
 
 @dataclass(frozen=True)
@@ -102,4 +106,5 @@ def _task(task: TaskInfo) -> TaskOutcome:
         task.model, task.device, state, chosen and plan_name(chosen), plan.get("median_us"), plan.get("speedup"),
         plan.get("ci_lo"), plan.get("ci_hi"), decision.get("trusted", plan.get("trusted")), task.measured, task.failed,
         task.spent_s, task.failure or "", str(result.get("warning") or ""), tuple(result.get("untrusted") or ()),
+        sizes=tuple(result.get("sizes") or ()), decision=ChoiceDecision(**decision) if decision else None,
     )  # fmt: skip

@@ -156,7 +156,8 @@ class Searcher:
         place = replace(self._spec.place, database=self._base.location.text, threads=settings.threads)
         request = SearchRequest(
             seed=settings.seed, space=settings.space, exact=settings.exact, trained=settings.trained,
-            given=settings.given, progress=self._progress, stop=self._stop_asked, alone=True,
+            given=settings.given, sizes=settings.sizes, trace=settings.trace, progress=self._progress,
+            stop=self._stop_asked, alone=True,
         )  # fmt: skip
         session: SearchSession = stack.enter_context(
             self._opener()(Path(model), self._base, place, request, scheduler=settings.scheduler)

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from autofuse.environment.place import Place
+from autofuse.graph.loading.given.sizes import OpenSize, open_sizes
+from autofuse.graph.loading.given.trace import Trace
 from autofuse.values.arguments import Constant, named_inputs
 
 
@@ -30,7 +32,8 @@ class JobSettings:
     searched no further when an hour more is expected to save less than this part of its time. `memory_bytes`: of each
     worker's search process. `disk_bytes`: that the database may take.
     `trained`: the profitability model, as `--model` names it. `scheduler`: of a Dask cluster that builds for devices
-    elsewhere. `given`: of the models' inputs.
+    elsewhere. `given`: of the models' inputs. `sizes`: that stay open in those models that have them; `trace`: of
+    these.
     """
 
     budget_s: float | None
@@ -46,12 +49,14 @@ class JobSettings:
     memory_bytes: int | None = None
     disk_bytes: int | None = None
     scheduler: str | None = None
+    sizes: tuple[OpenSize, ...] = ()
+    trace: Trace | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, which `from_json` reads."""
         plain = asdict(replace(self, given={}))
         del plain["given"]
-        return {**plain, **named_inputs(self.given)}
+        return {**plain, **named_inputs(self.given), "sizes": [size.typed for size in self.sizes]}
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> JobSettings:
@@ -62,4 +67,12 @@ class JobSettings:
             name: tuple(shape) for name, shape in body.get("shapes", {}).items()
         }
         given |= {name: Constant.from_json(one) for name, one in body.get("constants", {}).items()}
-        return cls(**{**values, "given": given})
+        trace = body.get("trace")
+        return cls(
+            **{
+                **values,
+                "given": given,
+                "sizes": open_sizes(body.get("sizes") or ()),
+                "trace": None if trace is None else Trace.from_json(trace),
+            }
+        )

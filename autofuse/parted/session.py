@@ -12,11 +12,16 @@ from pathlib import Path
 
 from autofuse.compiler import Context, Policy
 from autofuse.compiler.open_sizes.row_segments import with_row_segments
+from autofuse.compiler.parts.open_head import finds_places
 from autofuse.database.database import ProfilingDatabase
 from autofuse.environment.place import Place
 from autofuse.errors import InputError, UncoveredError
 from autofuse.fusion.plan import ScheduleLimits
+from autofuse.graph.loading.given.buckets import form_of, named_sizes, own_sizes
+from autofuse.graph.loading.given.sizes import open_ones
 from autofuse.measure.networks.bench import ContenderResult
+from autofuse.opened.search import opening
+from autofuse.opened.search.opening import read_sized
 from autofuse.parted.in_time import UNSURE
 from autofuse.parted.race import raced_whole
 from autofuse.parted.together import race_seconds, require_segments, result_of_all
@@ -155,14 +160,48 @@ def open_session(
 ) -> Iterator[SearchSession]:
     """See `autofuse.search.tune.open_session`; a model that kernels of ours cover in part has a session a segment.
 
-    InputError when there is no segment, or when ONNX Runtime refuses the model, too.
+    Of the sizes of `request` those count that the model has. InputError when there is no segment, or when ONNX Runtime
+    refuses the model, too.
     """
+    request = with_own_sizes(model, request)
     with ExitStack() as stack:
         opened: SearchSession
+        if request.sizes:
+            yield stack.enter_context(_open_sized(model, base, place, request, scheduler))
+            return
         try:
             opened = stack.enter_context(tune.open_session(model, base, place, request, scheduler=scheduler))
         except UncoveredError as error:
             opened = stack.enter_context(_open_parts(model, base, place, error, request, scheduler))
+        yield opened
+
+
+def with_own_sizes(model: Path, request: SearchRequest) -> SearchRequest:
+    """The request with those of its sizes that a model has; as shapes of its inputs, where none stays open."""
+    if not request.sizes:
+        return request
+    own = own_sizes(request.sizes, named_sizes(model))
+    if open_ones(own):
+        return replace(request, sizes=own)
+    given = form_of(model, own, {}, request.given) if own else request.given
+    return replace(request, sizes=(), trace=None, given=given)
+
+
+@contextmanager
+def _open_sized(
+    model: Path, base: ProfilingDatabase, place: Place, request: SearchRequest, scheduler: str | None
+) -> Iterator[SearchSession]:
+    """The search of a model with open sizes."""
+    try:
+        read = read_sized(model, request)
+    except InputError as error:
+        if not finds_places(model):
+            raise
+        raise InputError(
+            f"{error}; of a model that finds places, a job does not search the part before these: `autofuse tune "
+            f"{model.name}` alone does"
+        ) from error
+    with opening.open_session(model, base, place, request, read=read, scheduler=scheduler) as opened:
         yield opened
 
 

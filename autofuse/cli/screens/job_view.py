@@ -21,12 +21,13 @@ from rich.text import Text
 from autofuse.api import left_s
 from autofuse.cli.screens.live import LINE_EVERY_S, View
 from autofuse.cli.screens.render import describe, explained, records
+from autofuse.cli.screens.tune_view import decision_text
 from autofuse.cli.terminal import printable
 from autofuse.values.arguments import format_duration
 from autofuse.values.outputs import Inputs, Kind, check_output
 
 if TYPE_CHECKING:
-    from autofuse.api.results import JobInfo, JobOutcome, TaskInfo
+    from autofuse.api.results import JobInfo, JobOutcome, TaskInfo, TaskOutcome
 
 HOUR_S = 3600.0
 LOG_BYTES, LOG_FILES = 1 << 20, 4
@@ -46,6 +47,7 @@ def job_body(job: JobInfo) -> dict[str, object]:
         "active_s": job.active_s,
         "budget_s": job.settings.get("budget_s"),
         **_until(job),
+        **_sizes(job),
         "left_s": left_s(job, time.time()),
         "measured": _measured(job),
         "measured an hour": _an_hour(job),
@@ -74,6 +76,12 @@ def _until(job: JobInfo) -> dict[str, object]:
     )
 
 
+def _sizes(job: JobInfo) -> dict[str, object]:
+    """What stays open in those models that have it."""
+    sizes = job.settings.get("sizes")
+    return {"sizes": ", ".join(map(str, sizes))} if isinstance(sizes, list) and sizes else {}
+
+
 def job_text(job: JobInfo) -> RenderableType:
     """A job for people: workers that are gone are left out, unless they were lost."""
     body = job_body(job)
@@ -96,9 +104,16 @@ def outcome_text(outcome: JobOutcome) -> RenderableType:
     ]  # fmt: skip
     notes = [f"{Path(task.model).stem}: {text}" for task in outcome.tasks if (text := task.failure or task.warning)]
     notes += [f"{Path(task.model).stem}: {_distrust(task.untrusted)}" for task in outcome.tasks if task.untrusted]
+    notes += [f"{Path(task.model).stem}: {_open(task)}" for task in outcome.tasks if task.sizes]
     notes += [f"lost: {worker}" for worker in outcome.lost_workers]
     parts: list[RenderableType] = [describe(head), "", records(rows)]
     return Group(*parts, "", Text("\n".join(notes))) if notes else Group(*parts)
+
+
+def _open(task: TaskOutcome) -> str:
+    """What was open of a model, and how its plan was decided: "batch=1:16, against plan default: faster, 1.20x ..."."""
+    decided = "no other plan was raced" if task.decision is None else decision_text(task.decision)
+    return f"{', '.join(task.sizes)} open; {decided}"
 
 
 def job_line(job: JobInfo) -> str:

@@ -190,16 +190,17 @@ def after_status(run: str, state: str, named: Mapping[str, Any]) -> Table | None
 
 
 def after_job(
-    done: Sequence[tuple[Path, str]], run: str, named: Mapping[str, Any], unfinished: Sequence[Path] = ()
+    done: Sequence[tuple[Path, str, Sequence[str]]], run: str, named: Mapping[str, Any], unfinished: Sequence[Path] = ()
 ) -> Table:
-    """What follows a job of this name; `done`: model and device of each task that has a plan. `unfinished`: the models
-    of a job that was interrupted, which the first command goes on with."""
+    """What follows a job of this name; `done`: model, device and open sizes of each task that has a plan.
+    `unfinished`: the models of a job that was interrupted, which the first command goes on with."""
     database = _database(named)
     commands = [["report", "--run", run, *database, "--html", f"{run}.html"]]
     if unfinished:
         commands.insert(0, _going_on(unfinished, run, named))
-    for model, device in done[:MOST_MODELS]:
-        commands.append(_compile(model, [*_place(named, device), *_inputs(named), *database]))
+    for model, device, sizes in done[:MOST_MODELS]:
+        own = [*_place(named, device), *_inputs(named), *database, *_sizes({"sizes": sizes})]
+        commands.append(_compile(model, own))
     return _listed(commands, more=max(0, len(done) - MOST_MODELS))
 
 
@@ -211,7 +212,8 @@ def _going_on(models: Sequence[Path], run: str, named: Mapping[str, Any]) -> lis
     devices = [part for name in named.get("devices") or () if name != "local" for part in ("--device", str(name))]
     rpc = [part for address in named.get("rpc") or () for part in ("--rpc", str(address))]
     place = [*devices, *rpc, *_place(named, "local"), *_inputs(named), *_database(named)]
-    return ["tune", *map(str, models), "--run", run, *limits, *place]
+    trace = ["--trace", str(named["trace"])] if named.get("trace") else []
+    return ["tune", *map(str, models), "--run", run, *limits, *place, *_sizes(named), *trace]
 
 
 def _there(named: Mapping[str, Any]) -> list[str]:

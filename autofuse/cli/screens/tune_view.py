@@ -71,7 +71,7 @@ def _facts(result: TuneResult) -> Iterator[tuple[str, str]]:
     if result.parts:
         yield "parts", _parts(result.parts)
     if result.decision is not None:
-        yield "decided", _decision(result.decision)
+        yield "decided", decision_text(result.decision)
     if result.decided_share is not None:
         yield "trusted decisions", f"{100 * result.decided_share:.0f} %, by the time of the kernels decided on"
     if result.alone:
@@ -102,7 +102,7 @@ def _facts_of_tiles(result: TuneResult) -> Iterator[tuple[str, str]]:
     if result.parts:
         yield "parts", _parts(result.parts)
     if result.decision is not None:
-        yield "decided", _decision(result.decision)
+        yield "decided", decision_text(result.decision)
     if result.raced:
         yield "at sizes", ", ".join(_at_size(one) for one in result.raced)
     yield "candidates", _candidates(result)
@@ -162,7 +162,7 @@ def _chosen(result: TuneResult) -> str:
     return f"{head}: {micros(time.median_us)}{ratio}{doubt}"
 
 
-def _decision(found: ChoiceDecision) -> str:
+def decision_text(found: ChoiceDecision) -> str:
     """How sure the choice is: "against plan untuned: faster, 1.31x (1.28-1.33)"."""
     ratio = "" if found.ratio is None else f", {found.ratio:.2f}x ({found.lo:.2f}-{found.hi:.2f})"
     kept = "" if found.trusted else "; the noise leaves it open, so the simpler one was taken"

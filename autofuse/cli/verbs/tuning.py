@@ -74,15 +74,15 @@ def tune(
         "database": database, "budget": budget, "trials": trials, "threads": threads, "rpc_tracker": rpc_tracker,
         "rpc_key": rpc_key, "rpc_key_file": rpc_key_file, "seed": seed, "space": space, "exact": exact,
         "trained": trained, "shapes": parse_shapes(shape or []), "constants": parse_constants(constant or []),
+        "sizes": sizes or [], "trace": trace,
     }  # fmt: skip
     asked_for = (run, until, early_stopping, memory_limit, disk_limit, executor, on_finish, log, workers)
     several = max(len(models), len(devices), len(addresses)) > 1
     if not several and all(option is None for option in asked_for):
         own = {"device": devices[0], "rpc": addresses[0] if addresses else None, "pareto": pareto}
-        named = {**common, **own, "sizes": sizes or [], "trace": trace}
-        (_tell_forecast if dry_run else _tune_one)(models[0], named, form)
+        (_tell_forecast if dry_run else _tune_one)(models[0], {**common, **own}, form)
         return
-    _refuse_for_a_job(dry_run, pareto, sizes, trace)
+    _refuse_for_a_job(dry_run, pareto)
     job = {
         "devices": devices, "rpc": addresses, "workers": workers, "run": run, "until": until,
         "early_stopping": early_stopping, "memory_limit": memory_limit, "disk_limit": disk_limit, "executor": executor,
@@ -153,14 +153,12 @@ def quantize(
     show(quantize_body(found), form, quantize_text(found), after_quantizing(output, place))
 
 
-def _refuse_for_a_job(dry_run: bool, pareto: bool, sizes: Sequence[str] | None, trace: Path | None) -> None:
+def _refuse_for_a_job(dry_run: bool, pareto: bool) -> None:
     """InputError for what only the search of one model can do."""
     if dry_run:
         raise InputError("--dry-run: not for a job; ask for each of its models alone, with its share of the time")
     if pareto:
         raise InputError("--pareto: not for a job; run it, then `autofuse plan pareto MODEL` for each model")
-    if sizes or trace is not None:
-        raise InputError("--sizes: not for a job; tune each model with an open size alone")
 
 
 def _tell_forecast(model: Path, named: Mapping[str, Any], form: Format) -> None:
@@ -208,7 +206,7 @@ def _tune_job(
             {"run": named["run"], "state": "failed", "exit_code": error.exit_code, "failure": str(error)},
         )
         raise
-    done = [(Path(task.model), task.device) for task in outcome.tasks if task.chosen is not None]
+    done = [(Path(task.model), task.device, task.sizes) for task in outcome.tasks if task.chosen is not None]
     unfinished = models if outcome.state == "interrupted" else ()
     show(outcome, form, outcome_text(outcome), after_job(done, outcome.run, named, unfinished))
     _call(on_finish, outcome)

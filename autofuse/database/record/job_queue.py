@@ -316,8 +316,8 @@ def _refuse_another(sql: Connection, job_id: int, name: str, tasks: Sequence[Tas
     if known.keys() != asked.keys():
         other = sorted({**known, **asked}[key] for key in known.keys() ^ asked.keys())
         raise InputError(
-            f"--run: job {name!r} is one of other models or devices (differing: {', '.join(other[:3])}); "
-            "choose another name, or repeat its own models and devices"
+            f"--run: job {name!r} is one of other models, sizes or devices (differing: {', '.join(other[:3])}); "
+            "choose another name, or repeat its own"
         )
 
 

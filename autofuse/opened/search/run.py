@@ -40,9 +40,10 @@ class OpenRun:
         """Goes on with the interrupted run of this model over these ranges in this setting, or starts a new one, which
         began at `since`."""
         base.release_dead()
-        ranges, setting = ranges_json(form.sizes), environment.setting
+        sizes: list[Json] = [size.typed for size in request.sizes]
+        setting = environment.setting
         old = base.interrupted_run(setting, form.model_key)
-        if old is not None and old.arguments.get(SIZES) == ranges:
+        if old is not None and old.arguments.get(SIZES) == sizes:
             base.resume_run(old.id)
             return cls(base, old.id, old.name, form, len(base.trials(old.id)))
         title, started = file_title(model), datetime.now(UTC) - timedelta(seconds=now() - since)
@@ -50,7 +51,7 @@ class OpenRun:
         told = {**named_inputs(request.given), "space": request.space, "exact": request.exact}
         arguments: dict[str, Json] = {
             "model": title + model.suffix, "threads": setting.threads, "device": environment.profile.name,
-            SIZES: ranges, **{name: one for name, one in told.items() if one},
+            SIZES: sizes, **{name: one for name, one in told.items() if one},
         }  # fmt: skip
         start = RunStart(
             name=unused_name(base, stem), model_name=title, model_sha256=form.model_key, graph_key=form.key,

@@ -31,10 +31,11 @@ TRACE = Kind("a trace of sizes", _is_trace)
 
 @dataclass(frozen=True)
 class Trace:
-    """A trace of sizes of such `names`. `rows`: a value of each, and how many calls had these."""
+    """A trace of sizes of such `names`. `rows`: a value of each, and how many calls had these. `file`: its name."""
 
     names: tuple[str, ...]
     rows: tuple[tuple[int, ...], ...]
+    file: str = ""
 
     def of(self, sizes: Sequence[OpenSize]) -> dict[Point, int]:
         """Calls by these sizes, whatever the others were. InputError for one that it does not have."""
@@ -49,7 +50,7 @@ class Trace:
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Trace:
         """The inverse of `dataclasses.asdict`, whose tuples JSON makes lists."""
-        return cls(tuple(body["names"]), tuple(map(tuple, body["rows"])))
+        return cls(tuple(body["names"]), tuple(map(tuple, body["rows"])), body["file"])
 
 
 class SizeCounter:
@@ -105,7 +106,7 @@ def read_trace(path: Path, *sizes: OpenSize) -> Trace:
         found[tuple(point)] += calls
     if not found:
         raise InputError(f"--trace: {path} has no calls")
-    return Trace(tuple(names), tuple((*point, calls) for point, calls in sorted(found.items())))
+    return Trace(tuple(names), tuple((*point, calls) for point, calls in sorted(found.items())), str(path))
 
 
 def shares(sizes: Sequence[OpenSize], trace: Trace | None) -> dict[Point, float]:
