@@ -203,10 +203,8 @@ def tune_all(
     from autofuse.parted.session import OPENER
 
     settings = JobSettings(
-        budget_s=budget_s,
-        ends_at=None if until is None else parse_until(until, datetime.now().astimezone()),
-        trials=trials,
-        threads=threads,
+        budget_s=budget_s, ends_at=None if until is None else parse_until(until, datetime.now().astimezone()),
+        trials=trials, threads=threads,
         scheduler=parse_executor(executor), seed=seed, space=space, exact=exact, trained=trained,
         given=given_inputs(shapes, constants), sizes=opened, trace=calls,
         **_limits(early_stopping, memory_limit, disk_limit),

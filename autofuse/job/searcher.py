@@ -129,7 +129,7 @@ class Searcher:
         spent_s, new = time.monotonic() - started, session.counts.measured - measured
         after_us = session.best_us()
         saved = 1.0 - after_us / before_us if before_us and after_us else None
-        gain = gain_in_an_hour(session.ahead(), ahead, new, spent_s, saved)
+        gain = gain_in_an_hour(session.ahead(), ahead, new, spent_s, saved) if session.ready() else None
         return TurnEnded(TaskProgress(spent_s=spent_s, measured=new, failed=0, gain=gain, exhausted=exhausted))
 
     def _confirm(self, session: SearchSession, request: TakeTurn, budget: Budget) -> TurnEnded:

@@ -28,6 +28,7 @@ from autofuse.database.database import open_database
 from autofuse.database.job_records import JobInfo, TaskInfo, TaskStart, WorkerInfo
 from autofuse.errors import DatabaseError
 from autofuse.job.outcome import JobOutcome, TaskOutcome
+from autofuse.search.progress import ChoiceDecision
 
 TASK = TaskInfo(
     id=1, job_id=1, position=0, model="/m/net.onnx", model_sha256="0" * 64, device="local", phase="search",
@@ -92,9 +93,24 @@ def test_the_flags_of_a_job_reach_it(tune: Any) -> None:
     assert (tune.asked["disk_limit"], tune.asked["executor"]) == ("2G", None)
 
 
+def test_a_job_takes_open_sizes_and_its_end_names_them(tune: Any) -> None:
+    decision = ChoiceDecision("default", "faster", True, 1.2, 1.18, 1.23)
+    done = replace(DONE, speedup=None, sizes=("batch=1:16",), decision=decision)
+    result = tune(
+        replace(OUTCOME, tasks=(done, replace(DONE, model="/m/b.onnx"))), "--run", "n", "--sizes", "batch=1:16"
+    )
+    assert result.exit_code == 0, result.stderr
+    assert (tune.asked["sizes"], tune.asked["trace"]) == (["batch=1:16"], None)
+    assert "net: batch=1:16 open; against plan default: faster, 1.20x (1.18-1.23)" in result.stdout
+    commands = [line for line in result.stdout.splitlines() if "autofuse compile" in line]
+    assert [line.endswith("--sizes batch=1:16") for line in commands] == [True, False]
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
+        (["--sizes", "batch=1:4", "--trace", "none.csv"], "--trace: none.csv"),
+        (["--sizes", "batch=1:4", "--model", "default"], "--sizes: --model is for searches at fixed sizes"),
         (["--until", "25:00"], "--until: got '25:00'"),
         (["--until", "06:30", "--budget", "8h"], "--budget and --until exclude each other"),
         (["--early-stopping", "200"], "--early-stopping: got '200'"),
@@ -180,11 +196,13 @@ def test_a_job_with_an_end_says_until_when_and_no_budget() -> None:
 
 
 def test_an_interrupted_job_ends_with_the_command_that_goes_on() -> None:
-    named = {"until": "06:30", "threads": 2, "devices": ["local", "pi"], "database": "n.db"}
+    named = {"until": "06:30", "threads": 2, "devices": ["local", "pi"], "database": "n.db", "trace": "s.csv"}
+    named["sizes"] = ["batch=1:16"]
     screen = Console(file=io.StringIO(), width=200)
     screen.print(after_job([], "night", named, [Path("a.onnx"), Path("b.onnx")]))
     first = screen.file.getvalue().splitlines()[0]  # type: ignore[attr-defined]
     assert "tune a.onnx b.onnx --run night --until 06:30 --device pi --threads 2 --db n.db" in first
+    assert first.rstrip().endswith("--sizes batch=1:16 --trace s.csv")
 
 
 def test_what_is_left_is_never_less_than_the_finalists_take() -> None:

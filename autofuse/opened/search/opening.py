@@ -102,7 +102,10 @@ def open_session(
         options = RunnerOptions(SAMPLING, scheduler=scheduler)
         runner = stack.enter_context(open_runner(environment.device, environment.setting.threads, options))
         ending = stack.enter_context(running(base, run.id))
-        tell = partial(_tell, request, read.started, evidence)
+
+        def tell(what: str, phase: str = "search") -> None:
+            _tell(request, read.started, plans, what, phase)
+
         search = TileSearch(evidence, runner, run.id, folder, tell, request.trials)
         planner = planner_of_rows(form.graph, space.fusion, environment.target.l2_bytes, form.open_axes)
         plans = OpenPlanSearch(opened, search, first, PlanSearch(planner, request.seed), run.record)
@@ -113,12 +116,12 @@ def open_session(
         yield session
 
 
-def _tell(request: SearchRequest, since: float, evidence: SearchEvidence, what: str, phase: str = "search") -> None:
+def _tell(request: SearchRequest, since: float, plans: OpenPlanSearch, what: str, phase: str) -> None:
     """Tells what was done last."""
-    counts, elapsed_s = evidence.counts, now() - since
+    counts, elapsed_s = plans.search.evidence.counts, now() - since
     left_s = None if request.budget_s is None else max(0.0, request.budget_s - elapsed_s)
     told = Progress(
         phase, what, elapsed_s, request.budget_s, counts.measured, request.trials, counts.ok, counts.failed,
-        counts.hits, left_s=left_s, asking="plans and tiles" if phase == "search" else "",
+        counts.hits, plans.us(plans.best), left_s=left_s, asking="plans and tiles" if phase == "search" else "",
     )  # fmt: skip
     request.progress(told)

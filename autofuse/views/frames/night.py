@@ -57,7 +57,7 @@ def _times(database: ProfilingDatabase, run: int) -> dict[str, object]:
     measurements, choices, groups = (read_frame(database, name, run) for name in names)
     whole = whole_model(measurements, choices)
     if whole.chosen is None or whole.time is None:
-        return {}
+        return _of_open_sizes(choices)
     last = last_choice(groups)
     found: dict[str, object] = {
         "plan": str(whole.chosen["name"]),
@@ -72,6 +72,14 @@ def _times(database: ProfilingDatabase, run: int) -> dict[str, object]:
     if (other := whole.ratio("onnxruntime")) is not None:
         found["over_onnxruntime"] = other.value
     return found
+
+
+def _of_open_sizes(choices: pd.DataFrame) -> dict[str, object]:
+    """The chosen plan of a model with open sizes, whose race is no time of its own; nothing of another one."""
+    details = {} if choices.empty else choices.iloc[-1]["details"]
+    if not isinstance(details, dict) or "sizes" not in details:
+        return {}
+    return {"plan": str(details.get("name")), "trusted": bool(choices.iloc[-1]["trusted"])}
 
 
 def _noise(database: ProfilingDatabase, run: int) -> dict[str, object]:
