@@ -68,6 +68,7 @@ def tune(
     Everything measured is recorded at once: Ctrl-C, and the same command goes on where it was. Several models or
     devices, or one of --run, --until, --early-stopping, --memory-limit, --disk-limit, --executor, --on-finish, --log,
     make it a job: its time is shared by expected gain, and `autofuse status` and `autofuse stop` find it by its name.
+    Each model of a job has those of the --sizes open that it has.
     """
     devices, addresses = device or ["local"], rpc or []
     common: dict[str, Any] = {
