@@ -81,7 +81,7 @@ def tune(
     _check(seed, trained, space)
     budget_s = _budget_s(budget, trials)
     opened, calls = _sizes(sizes, trace)
-    _check_beside(opened, {"--dry-run": dry_run, "--pareto": pareto, "--model": trained})
+    _check_beside(opened, {"--pareto": pareto, "--model": trained})
     key, model = told_key(rpc_key, rpc_key_file), model_file(model, device)
     from autofuse.environment.place import Place
     from autofuse.search.budget.budget import never
@@ -136,13 +136,14 @@ def _tiles(model: Path, place: Place, request: SearchRequest, began: float) -> T
 def _forecast(model: Path, place: Place, request: SearchRequest) -> TuneResult:
     """What a budget will reach, as the result of a search that was not begun."""
     from autofuse.database.connection import locate
+    from autofuse.opened.forecast import forecast_open
     from autofuse.parted.forecast import forecast_parts
     from autofuse.search.phases.forecast import forecast
     from autofuse.search.progress import Forecast, PartsForecast, TuneResult
 
     found: Forecast | PartsForecast
     try:
-        found = forecast(model, place, request)
+        found = forecast_open(model, place, request) if request.sizes else forecast(model, place, request)
     except UncoveredError as error:
         found = forecast_parts(model, place, error, request)
     all_of_it = [found] if isinstance(found, Forecast) else [*found.segments]

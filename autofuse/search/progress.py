@@ -185,6 +185,7 @@ class Forecast:
     run `rate_from` ("": a guess). Seconds in the order in which they are spent: `opening_s`, `first_s` (a time for
     each kernel of the default plan), `search_s` (for about `candidates`), `finals_s` (`finalists` built and measured
     whole; `left_out`: plans that there is no time for). `probing_s`: of the opening, to probe what the machine reaches.
+    `sizes`: what stays open; then the workloads are tiles, and the finals a race of what is found with what stays.
     """
 
     budget_s: float | None
@@ -205,6 +206,7 @@ class Forecast:
     finalists: tuple[str, ...]
     left_out: tuple[str, ...]
     probing_s: float = 0.0
+    sizes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -41,16 +41,21 @@ def _facts(found: Forecast) -> Iterator[tuple[str, str]]:
     source = f"as in run {found.rate_from}" if found.rate_from else GUESS
     yield "rate", f"{found.candidates_per_s:.2g} candidates a second, built and timed ({source})"
     probing = f"; {_lasting(found.probing_s)} of it probe what this machine reaches" if found.probing_s else ""
-    yield "opening", f"{_lasting(found.opening_s)}: reading the model, and ONNX Runtime's results{probing}"
-    yield (
-        "first times",
-        f"{_lasting(found.first_s)}: {found.kernels} kernels in the default plan, {found.workloads} differ, "
-        f"{found.known} of them known already",
-    )
+    results = "" if found.sizes else ", and ONNX Runtime's results"
+    yield "opening", f"{_lasting(found.opening_s)}: reading the model{results}{probing}"
+    yield "first times", _first_times(found)
     yield "search", f"{_lasting(found.search_s)}: about {found.candidates:,} candidates"
     yield "plans", _plans(found.changes)
     yield "schedules", _schedules(found)
     yield "finals", _finals(found)
+
+
+def _first_times(found: Forecast) -> str:
+    if found.sizes:
+        plan = f"{', '.join(found.sizes)} open: {found.workloads} tiles of {found.kernels} kernels"
+    else:
+        plan = f"{found.kernels} kernels in the default plan, {found.workloads} differ"
+    return f"{_lasting(found.first_s)}: {plan}, {found.known} of them known already"
 
 
 def _plans(changes: ForecastChanges) -> str:
@@ -67,10 +72,14 @@ def _schedules(found: Forecast) -> str:
     each = left / max(1, found.workloads)
     if left <= 0:
         return "no time is left for better ones when every change is tried; the search weighs one against the other"
-    return f"about {left:,} candidates when every change is tried: {each:.1f} for each kernel of the default plan"
+    which = "tile of the first plan" if found.sizes else "kernel of the default plan"
+    return f"about {left:,} candidates when every change is tried: {each:.1f} for each {which}"
 
 
 def _finals(found: Forecast) -> str:
+    if found.sizes:
+        part = "" if found.budget_s is None else f", {found.finals_s / found.budget_s:.0%} of the budget"
+        return f"{_lasting(found.finals_s)} at most{part}: a plan that is faster is raced whole with the one that stays"
     if not found.finalists:
         return "no plan is built and measured whole: give a larger --budget"
     text = f"{_lasting(found.finals_s)} at most: {_named(found.finalists)} and what the search finds are measured whole"

@@ -39,7 +39,7 @@ def after_tuning(model: Path, named: Mapping[str, Any]) -> Table:
 def after_forecast(model: Path, named: Mapping[str, Any]) -> Table:
     """What follows a dry run: the run."""
     limits = [part for name in ("budget", "trials") if named.get(name) for part in (f"--{name}", str(named[name]))]
-    return _listed([["tune", str(model), *(limits or ["--budget", "10m"]), *_measured(named)]])
+    return _listed([["tune", str(model), *(limits or ["--budget", "10m"]), *_measured(named), *_open(named)]])
 
 
 def after_quantizing(output: Path, named: Mapping[str, Any]) -> Table:
@@ -212,8 +212,7 @@ def _going_on(models: Sequence[Path], run: str, named: Mapping[str, Any]) -> lis
     devices = [part for name in named.get("devices") or () if name != "local" for part in ("--device", str(name))]
     rpc = [part for address in named.get("rpc") or () for part in ("--rpc", str(address))]
     place = [*devices, *rpc, *_place(named, "local"), *_inputs(named), *_database(named)]
-    trace = ["--trace", str(named["trace"])] if named.get("trace") else []
-    return ["tune", *map(str, models), "--run", run, *limits, *place, *_sizes(named), *trace]
+    return ["tune", *map(str, models), "--run", run, *limits, *place, *_open(named)]
 
 
 def _there(named: Mapping[str, Any]) -> list[str]:
@@ -224,6 +223,11 @@ def _there(named: Mapping[str, Any]) -> list[str]:
 def _sizes(named: Mapping[str, Any]) -> list[str]:
     """Sizes that stay open, and those that were fixed beside them, as they were typed."""
     return [part for text in named.get("sizes") or [] for part in ("--sizes", text)]
+
+
+def _open(named: Mapping[str, Any]) -> list[str]:
+    """Sizes that a search leaves open, and how often they happen."""
+    return [*_sizes(named), *(["--trace", str(named["trace"])] if named.get("trace") else [])]
 
 
 def _caches(named: Mapping[str, Any]) -> list[str]:

@@ -37,6 +37,11 @@ def timing_seconds(budget_s: float | None) -> float:
     return min(LONGEST_S, max(SHORTEST_S, RACE_SHARE * (budget_s or 0.0)))
 
 
+def linking_seconds(tiles_s: float) -> float:
+    """Seconds that libraries take to build whose tiles took so many one by one."""
+    return LINKED * tiles_s / usable_threads()
+
+
 Contenders = Mapping[str, Planned]
 """The plans that are raced, by name: `STAYS`, and at least one of the others."""
 
@@ -107,7 +112,7 @@ class PlanRace:
         known = [one.build_s for one in searches.values() if one.build_s]
         mean_s = sum(known) / len(known) if known else 0.0
         tiles = [searches[key].build_s or mean_s for one in dict.fromkeys(planned) for key in one.runs]
-        return LINKED * sum(tiles) / usable_threads()
+        return linking_seconds(sum(tiles))
 
     def run(self, contenders: Contenders, budget: Budget) -> RaceVerdict:
         """Builds all libraries, checks them against ONNX Runtime and times them in turn at a size of each section."""

@@ -51,7 +51,7 @@ def forecast(model: Path, place: Place, request: SearchRequest, probes: bool = T
         evidence = SearchEvidence(graph, chosen_space, environment, base, request.seed)
         planner = RewritingPlanner(graph, chosen_space.fusion)
         default = planner.plan({})
-        rate, run = _rate(base, environment.setting)
+        rate, run = measured_rate(base, environment.setting)
         candidate_s = 1.0 / rate
         workloads, missing = evidence.of(default), evidence.missing(default)
         plans = {"default": default, **_little_fusion(evidence)}
@@ -105,7 +105,7 @@ def _changes(
     return ForecastChanges(len(planner.decisions), count, min(count, int(search_s / each_s)), each_s)
 
 
-def _rate(base: ProfilingDatabase, setting: Setting) -> tuple[float, str]:
+def measured_rate(base: ProfilingDatabase, setting: Setting) -> tuple[float, str]:
     """Candidates a second in the newest run of this device and number of threads, and its name; a guess and ""
     where there is none."""
     for row in reversed(base.table("runs").records()):

@@ -144,8 +144,8 @@ def _options(settings: Mapping[str, Any]) -> list[str]:
     for name, sizes in (settings.get("shapes") or {}).items():
         words += ["--shape", f"{name}={','.join(map(str, sizes))}"]
     for text in settings.get("sizes") or ():
-        words += ["--sizes", text]
-    words += ["--trace", settings["trace"]["file"]] if settings.get("trace") else []
+        words += ["--sizes", str(text)]
+    words += ["--trace", str(settings["trace"]["file"])] if settings.get("trace") else []
     for name, one in (settings.get("constants") or {}).items():
         words += ["--constant", f"{name}={Constant.from_json(one).text}"]
     words += ["--exact"] if settings.get("exact") else []

@@ -16,6 +16,7 @@ from autofuse.cli.main import app
 from autofuse.errors import StrictMissError
 from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.kernels.open_sizes.open_rows import TILES, tile_counts
+from autofuse.search.progress import Forecast
 from autofuse.values.arguments import micros
 from autofuse.views.frames.standing import run_command
 from autofuse.views.report.tables import open_tiles, ranges_text
@@ -141,13 +142,39 @@ def test_attention_is_left_alone(tmp_path: Path) -> None:
     [
         ({"pareto": True}, "--sizes: --pareto is for searches at fixed sizes"),
         ({"trained": "default"}, "--sizes: --model is for searches at fixed sizes"),
-        ({"dry_run": True}, "--dry-run is for searches at fixed sizes"),
         ({"sizes": {"length": (1, 4)}}, "has no open size 'length'"),
     ],
 )
 def test_what_only_fixed_sizes_have_is_refused(model: Path, tmp_path: Path, more: dict[str, Any], reason: str) -> None:
     with pytest.raises(Exception, match=reason):
         api.tune(model, **{"sizes": SIZES, "trials": 1, "threads": 1, "database": str(tmp_path / "a.db"), **more})
+
+
+def test_a_dry_run_says_how_many_tiles_are_known_and_what_the_budget_reaches(model: Path, tmp_path: Path) -> None:
+    database = tmp_path / "absent.db"
+    given: dict[str, Any] = {"sizes": SIZES, "threads": 1, "database": str(database), "dry_run": True}
+    short, long = (api.tune(model, budget=budget, **given).forecast for budget in ("60s", "30m"))
+    assert isinstance(short, Forecast) and isinstance(long, Forecast)
+    assert (long.sizes, long.known) == (("batch=1:5",), 0)
+    assert long.kernels < long.workloads, "a kernel has several tiles"
+    assert long.first_s == pytest.approx(long.workloads / long.candidates_per_s)
+    assert long.opening_s + long.first_s + long.search_s + long.finals_s == pytest.approx(1800.0, abs=1.0)
+    assert short.finals_s <= 30.0 and short.candidates < long.candidates
+    assert long.changes.count == long.changes.reached > 0
+    words = ["tune", str(model), "--sizes", "batch=1:5", "--dry-run", "--db", str(database), "-n", "1"]
+    shown = CliRunner().invoke(app, words)
+    assert shown.exit_code == 0, shown.stderr
+    text = " ".join(shown.stdout.split())
+    assert f"batch=1:5 open: {long.workloads} tiles of {long.kernels} kernels, 0 of them known already" in text
+    assert "--sizes batch=1:5" in text.partition("next")[2]
+    assert not database.exists()
+
+
+@pytest.mark.long
+def test_a_dry_run_knows_what_was_tuned(model: Path, tuned: Any) -> None:
+    found = api.tune(model, sizes=SIZES, threads=1, database=str(model.with_suffix(".db")), dry_run=True).forecast
+    assert isinstance(found, Forecast) and found.known == found.workloads == len(tuned.tiles)
+    assert found.first_s == 0.0
 
 
 @pytest.mark.parametrize(
@@ -199,7 +226,7 @@ def test_tiles_of_a_foreign_database_are_shown_as_far_as_they_are_tiles() -> Non
 
 def test_an_interrupted_search_goes_on_with_its_sizes() -> None:
     place = SimpleNamespace(location=SimpleNamespace(path=None, text="times.db"))
-    told = {"model": "rows.onnx", "sizes": {"batch": [1, 5, 1], "height": [16, 64, 16]}}
+    told = {"model": "rows.onnx", "sizes": ["batch=1:5", "height=16:64:16"]}
     run: Any = SimpleNamespace(model_name="rows", arguments=told, budget={}, setting=SimpleNamespace(threads=1))
     command = "autofuse tune rows.onnx --threads 1 --sizes batch=1:5 --sizes height=16:64:16 --db times.db"
     assert run_command(run, cast(Any, place)) == command
