@@ -45,9 +45,9 @@ def tune_head(model: Path, head: OpenHead, place: Place, request: SearchRequest,
 
     `request.trials`: of each of them. `since`: when the budget began. InputError for a head whose sizes cannot be open.
     """
-    asked = replace(request, given={}, sizes=head.sizes) if head.sizes else request
+    asked = of_head(head, request)
     began, worked_s = now(), total_worked()
-    choice, files = _with_rows(head, place, asked)
+    choice, files = head_with_rows(head, place, asked)
     read_s = now() - began
     least_s = LEAST_SEGMENT_S * crowding(read_s, total_worked() - worked_s)
     head_us = max(1.0, sum(piece.work_us for piece in choice.segments))
@@ -65,17 +65,24 @@ def tune_head(model: Path, head: OpenHead, place: Place, request: SearchRequest,
             own_s = None if budget_s is None else max(1.0, since + budget_s - now()) * piece.work_us / left_us
             searched = replace(request, budget_s=own_s, given={})
             results.append(search_segment(path, piece, place, searched))
-    return _together(model, choice, results, now() - since)
+    return head_together(model, choice, request, results, now() - since)
 
 
-def _with_rows(head: OpenHead, place: Place, request: SearchRequest) -> tuple[Choice, Mapping[Piece, bytes]]:
+def of_head(head: OpenHead, request: SearchRequest) -> SearchRequest:
+    """The same request of the head alone, whose sizes may be others."""
+    return replace(request, given={}, sizes=head.sizes) if head.sizes else request
+
+
+def head_with_rows(head: OpenHead, place: Place, request: SearchRequest) -> tuple[Choice, Mapping[Piece, bytes]]:
     """The parts of a model with its segments of rows, as `compile` finds them, and the files of these."""
     read = read_images if over_images(head.path, request.given, request.sizes) else read_open
     graph = read(head.path, request.given, request.sizes).opened.graph
     return rows_with_files(head.choice(graph), place, request)
 
 
-def _together(model: Path, choice: Choice, results: Sequence[TuneResult], elapsed_s: float) -> TuneResult:
+def head_together(
+    model: Path, choice: Choice, request: SearchRequest, results: Sequence[TuneResult], elapsed_s: float
+) -> TuneResult:
     """The search of the head, with those of the segments of rows."""
     notes = [results[0].warning, *(f"{one.model}: {one.warning}" for one in results[1:] if one.warning)]
     return replace(
@@ -87,6 +94,7 @@ def _together(model: Path, choice: Choice, results: Sequence[TuneResult], elapse
         tiles=tuple(tile for one in results for tile in one.tiles),
         warning="; ".join(filter(None, notes)),
         parts=part_reports(choice),
+        sizes=tuple(size.typed for size in request.sizes),
     )
 
 

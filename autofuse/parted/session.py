@@ -10,30 +10,29 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from autofuse.compiler import Context, Policy
-from autofuse.compiler.open_sizes.row_segments import with_row_segments
-from autofuse.compiler.parts.open_head import finds_places
+from autofuse.compiler.parts.open_head import OpenHead, finds_places, of_a_head
 from autofuse.database.database import ProfilingDatabase
 from autofuse.environment.place import Place
 from autofuse.errors import InputError, UncoveredError
-from autofuse.fusion.plan import ScheduleLimits
 from autofuse.graph.loading.given.buckets import form_of, named_sizes, own_sizes
 from autofuse.graph.loading.given.sizes import open_ones
 from autofuse.measure.networks.bench import ContenderResult
 from autofuse.opened.search import opening
-from autofuse.opened.search.opening import read_sized
+from autofuse.opened.search.opening import ReadModel, read_sized
+from autofuse.parted.heads import head_together, head_with_rows, of_head
 from autofuse.parted.in_time import UNSURE
 from autofuse.parted.race import raced_whole
 from autofuse.parted.together import race_seconds, require_segments, result_of_all
+from autofuse.parted.tune import of_rows, rows_with_files
 from autofuse.search import tune
 from autofuse.search.budget.budget import Budget
 from autofuse.search.progress import SearchRequest, TuneResult
 from autofuse.search.schedules.evidence import Counts
 from autofuse.search.schedules.prospects import Prospect
 from autofuse.search.session import SearchSession
-from autofuse.segments.choice import Choice
+from autofuse.segments.choice import Choice, Piece
 from autofuse.segments.read import parts_of
-from autofuse.segments.report import kinds_of
+from autofuse.segments.report import part_reports
 from autofuse.values.arguments import file_title
 from autofuse.values.scratch import scratch_folder
 
@@ -41,20 +40,25 @@ OPENER = f"{__name__}:open_session"
 """What a job's search processes open a model with."""
 
 
+Times = Mapping[str, ContenderResult]
+"""What a race of whole models said, by the names of the contenders."""
+Together = Callable[[Sequence[TuneResult], Times, float], TuneResult]
+
+
 @dataclass
 class PartsSession:
     """The search of a model in parts, with a session for each of its segments; a `SearchSession`, too.
 
-    `work_us`: of each segment, estimated. `race`: whole models for so many seconds, see `raced_whole`. `started`: of
-    `time.monotonic`. `not_searched`: says which segments of rows a job leaves out.
+    `work_us`: of each segment, estimated. `started`: of `time.monotonic`. `together`: one result of those of all
+    segments, of a race of whole models and of the seconds that all took. `race`: whole models for so many seconds, see
+    `raced_whole`; None: they are not raced.
     """
 
-    title: str
     sessions: Sequence[SearchSession]
     work_us: Sequence[float]
-    race: Callable[[float], Mapping[str, ContenderResult]]
     started: float
-    not_searched: str = ""
+    together: Together
+    race: Callable[[float], Times] | None = None
 
     @property
     def counts(self) -> Counts:
@@ -92,11 +96,11 @@ class PartsSession:
     def reserve(self, allowed_s: float = math.inf, race_s: float | None = None) -> Callable[[], float]:
         """Seconds that all finalists will take, and whole models, which are compiled and raced."""
         reserves = [session.reserve(allowed_s, race_s) for session in self.sessions]
-        return lambda: sum(reserve() for reserve in reserves) + self.compile_s() + race_seconds(race_s)
+        return lambda: sum(reserve() for reserve in reserves) + self._whole_s(race_s)
 
     def least_s(self) -> float:
         """Seconds that one finalist of each segment will take, and the shortest race of whole models."""
-        return sum(session.least_s() for session in self.sessions) + self.compile_s() + race_seconds(None)
+        return sum(session.least_s() for session in self.sessions) + self._whole_s(None)
 
     def compile_s(self) -> float:
         """Seconds that compiling all segments is expected to take."""
@@ -131,13 +135,13 @@ class PartsSession:
             results.append(result)
         if budget.stopped():
             return None
-        enough = budget.left() >= self.compile_s() + race_seconds(None)
-        times = self.race(race_seconds(race_s)) if enough else {}
-        result = result_of_all(self.title, results, times, time.monotonic() - self.started)
-        if not self.not_searched:
-            return result
-        warning = "; ".join(filter(None, [result.warning, self.not_searched]))
-        return replace(result, warning=warning, left_out=(*result.left_out, self.not_searched))
+        enough = self.race is not None and budget.left() >= self._whole_s(None)
+        times = self.race(race_seconds(race_s)) if self.race is not None and enough else {}
+        return self.together(results, times, time.monotonic() - self.started)
+
+    def _whole_s(self, race_s: float | None) -> float:
+        """Seconds that compiling whole models, and their race, will take."""
+        return 0.0 if self.race is None else self.compile_s() + race_seconds(race_s)
 
     def _weights(self) -> list[float]:
         """The time of each segment: measured where all are, else estimated."""
@@ -163,17 +167,10 @@ def open_session(
     Of the sizes of `request` those count that the model has. InputError when there is no segment, or when ONNX Runtime
     refuses the model, too.
     """
-    request = with_own_sizes(model, request)
     with ExitStack() as stack:
-        opened: SearchSession
-        if request.sizes:
-            yield stack.enter_context(_open_sized(model, base, place, request, scheduler))
-            return
-        try:
-            opened = stack.enter_context(tune.open_session(model, base, place, request, scheduler=scheduler))
-        except UncoveredError as error:
-            opened = stack.enter_context(_open_parts(model, base, place, error, request, scheduler))
-        yield opened
+        asked = with_own_sizes(model, request)
+        found = _Opening(stack, model, base, place, asked, scheduler)
+        yield found.sized() if asked.sizes else found.fixed()
 
 
 def with_own_sizes(model: Path, request: SearchRequest) -> SearchRequest:
@@ -187,65 +184,91 @@ def with_own_sizes(model: Path, request: SearchRequest) -> SearchRequest:
     return replace(request, sizes=(), trace=None, given=given)
 
 
-@contextmanager
-def _open_sized(
-    model: Path, base: ProfilingDatabase, place: Place, request: SearchRequest, scheduler: str | None
-) -> Iterator[SearchSession]:
-    """The search of a model with open sizes."""
-    try:
-        read = read_sized(model, request)
-    except InputError as error:
-        if not finds_places(model):
-            raise
-        raise InputError(
-            f"{error}; of a model that finds places, a job does not search the part before these: `autofuse tune "
-            f"{model.name}` alone does"
-        ) from error
-    with opening.open_session(model, base, place, request, read=read, scheduler=scheduler) as opened:
-        yield opened
+@dataclass(frozen=True)
+class _Opening:
+    """The opening of the search of a `model` in a job; what it opens is closed with the `stack`."""
 
+    stack: ExitStack
+    model: Path
+    base: ProfilingDatabase
+    place: Place
+    request: SearchRequest
+    scheduler: str | None
 
-@contextmanager
-def _open_parts(
-    model: Path,
-    base: ProfilingDatabase,
-    place: Place,
-    error: UncoveredError,
-    request: SearchRequest,
-    scheduler: str | None,
-) -> Iterator[PartsSession]:
-    started = time.monotonic()
-    choice, title = parts_of(model, request.given, error), file_title(model)
-    here = replace(place, database=base.location.address)
-    not_searched = _not_searched(model, choice, here, request)
-    with ExitStack() as stack:
-        folder = stack.enter_context(scratch_folder())
-        sessions: list[SearchSession] = []
-        for number, piece in enumerate(choice.all_segments):
-            path = folder / f"{title}-segment{number}.onnx"
-            path.write_bytes(piece.content)
-            opened = tune.open_session(path, base, place, replace(request, given={}, alone=False), scheduler=scheduler)
-            sessions.append(stack.enter_context(opened))
-            sessions[-1].release()
-        race = partial(
-            raced_whole, model, here, choice, request.given, request.exact,
-            folder=folder,
+    def fixed(self) -> SearchSession:
+        """A model of fixed sizes, whole or in parts."""
+        try:
+            return self._enter(self.model, self.request)
+        except UncoveredError as error:
+            return self._parts(error)
+
+    def sized(self) -> SearchSession:
+        """A model with open sizes, or its head where only that can have one."""
+        try:
+            read = read_sized(self.model, self.request)
+        except InputError as error:
+            if not finds_places(self.model):
+                raise
+            return self._head(error)
+        return self._enter_sized(self.model, self.request, read)
+
+    def _parts(self, error: UncoveredError) -> PartsSession:
+        """The segments of a model, those of rows too. InputError where there is none."""
+        model, given, here, started = self.model, self.request.given, self._here, time.monotonic()
+        choice, files = rows_with_files(parts_of(model, given, error), here, self.request)
+        require_segments(model, choice)
+        folder, title = self.stack.enter_context(scratch_folder()), file_title(model)
+        pieces = (*choice.all_segments, *choice.rows)
+        return PartsSession(
+            self._pieces(folder / f"{title}-segment", pieces, files), [piece.work_us for piece in pieces], started,
+            lambda results, times, seconds: result_of_all(title, results, times, seconds, (), part_reports(choice)),
+            partial(raced_whole, model, here, choice, given, self.request.exact, folder=folder),
         )  # fmt: skip
-        yield PartsSession(
-            title, sessions, [piece.work_us for piece in choice.all_segments], race, started, not_searched
-        )
 
+    def _head(self, error: InputError) -> PartsSession:
+        """The head of a model, and its segments of rows. InputError where no head's sizes can be open."""
+        model, request, started = self.model, self.request, time.monotonic()
 
-def _not_searched(model: Path, choice: Choice, place: Place, request: SearchRequest) -> str:
-    """Which segments of rows a job leaves out. InputError where there is no other segment to search."""
-    with Context(place, policy=Policy(limits=ScheduleLimits(exact=request.exact))) as context:
-        found = with_row_segments(context, choice)
-    require_segments(model, found)
-    rows = ", ".join(f"{piece.outputs[0]!r} ({kinds_of(piece)})" for piece in found.rows)
-    told = f"a job does not search segments of rows, {rows}: `autofuse tune {model.name}` alone does" if rows else ""
-    if not found.all_segments:
-        raise InputError(f"{model}: {told}")
-    return told
+        def read(head: OpenHead) -> tuple[Choice, Mapping[Piece, bytes], SearchRequest, bytes]:
+            asked = of_head(head, request)
+            return *head_with_rows(head, self._here, asked), asked, head.path.read_bytes()
+
+        choice, files, asked, content = of_a_head(model, request.given, request.sizes, error, read)
+        folder = self.stack.enter_context(scratch_folder())
+        path = folder / model.name
+        path.write_bytes(content)
+        own = self._enter_sized(path, asked)
+        own.release()
+        head_us = max(1.0, sum(piece.work_us for piece in choice.segments))
+        return PartsSession(
+            [own, *self._pieces(folder / f"{file_title(model)}-rows", choice.rows, files)],
+            [head_us, *(piece.work_us for piece in choice.rows)], started,
+            lambda results, _, seconds: head_together(model, choice, request, results, seconds),
+        )  # fmt: skip
+
+    def _pieces(self, stem: Path, pieces: Sequence[Piece], files: Mapping[Piece, bytes]) -> list[SearchSession]:
+        """A session for each of some segments. `stem`: how their files begin; `files`: of segments of rows."""
+        own = replace(self.request, given={}, sizes=(), trace=None, alone=False)
+        sessions = list[SearchSession]()
+        for number, piece in enumerate(pieces):
+            path = stem.with_name(f"{stem.name}{number}.onnx")
+            path.write_bytes(files.get(piece) or piece.content)
+            rows = piece.most_rows > 0
+            sessions.append(self._enter_sized(path, of_rows(piece, own)) if rows else self._enter(path, own))
+            sessions[-1].release()  # the next one needs the device
+        return sessions
+
+    def _enter(self, path: Path, request: SearchRequest) -> SearchSession:
+        session = tune.open_session(path, self.base, self.place, request, scheduler=self.scheduler)
+        return self.stack.enter_context(session)
+
+    def _enter_sized(self, path: Path, request: SearchRequest, read: ReadModel | None = None) -> SearchSession:
+        session = opening.open_session(path, self.base, self.place, request, read=read, scheduler=self.scheduler)
+        return self.stack.enter_context(session)
+
+    @property
+    def _here(self) -> Place:
+        return replace(self.place, database=self.base.location.address)
 
 
 def _sum(times: Sequence[float | None]) -> float | None:

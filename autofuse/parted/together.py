@@ -91,6 +91,7 @@ def result_of_all(
         tiles=(),
         raced=(),
         ranges=(),
+        sizes=(),
         left_out=(*((unsearched,) if unsearched else ()), *(text for one in results for text in one.left_out)),
         compile_s=sum(one.compile_s for one in results),
         parts=parts,

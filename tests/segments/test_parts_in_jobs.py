@@ -36,6 +36,7 @@ class Segment:
     asked: list[tuple[float, int | None]] = field(default_factory=list)
     released: int = 0
     stopped: bool = False
+    told: TuneResult | None = None
 
     def advance(self, budget: Budget, trials: int | None = None) -> bool:
         self.asked.append((budget.left(), trials))
@@ -67,11 +68,13 @@ class Segment:
         self.released += 1
 
     def conclude(self, budget: Budget, _race_s: float | None) -> Any:
-        return None if self.stopped or budget.stopped() else SimpleNamespace()
+        return None if self.stopped or budget.stopped() else self.told or SimpleNamespace()
 
 
 def session_of(*segments: Segment, work_us: tuple[float, ...]) -> PartsSession:
-    return PartsSession("net", segments, work_us, lambda _s: {}, 0.0)
+    return PartsSession(
+        segments, work_us, 0.0, lambda results, times, _s: (results, times), lambda race_s: {"": race_s}
+    )  # type: ignore[arg-type, return-value]
 
 
 def test_segments_share_a_turn_by_their_work_until_all_have_a_time() -> None:
@@ -99,13 +102,14 @@ def test_then_they_share_it_by_what_may_still_be_gained() -> None:
     assert session.least_s() == 2 * (3.0 + UNSURE * 5.0) + race_seconds(None)
 
 
-def test_what_a_job_leaves_out_is_in_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autofuse.parted.session.result_of_all", lambda *_: TOLD)
-    session = session_of(work_us=())
-    assert session.conclude(Budget()) == TOLD
-    told = replace(session, not_searched="rows are left out").conclude(Budget())
-    assert told is not None
-    assert (told.warning, told.left_out) == ("not raced; rows are left out", ("rows are left out",))
+def test_whole_models_race_where_there_is_time_and_they_race_at_all() -> None:
+    results = (TOLD, TOLD)
+    session = session_of(Segment(1, us=1.0, told=TOLD), Segment(2, us=1.0, told=TOLD), work_us=(1.0, 1.0))
+    assert session.conclude(Budget(), 10.0) == ([*results], {"": 10.0})
+    assert session.conclude(Budget.lasting(1.0), 10.0) == ([*results], {}), "compiling takes longer"
+    head = replace(session, race=None)
+    assert head.conclude(Budget(), 10.0) == ([*results], {})
+    assert (head.least_s(), head.reserve(race_s=10.0)()) == (6.0, 22.0)
 
 
 def test_a_stop_leaves_no_result() -> None:

@@ -16,9 +16,13 @@ from autofuse.cli.main import app
 from autofuse.database.database import open_database
 from autofuse.environment.place import Place
 from autofuse.errors import InputError
+from autofuse.graph.loading.given.sizes import open_sizes
+from autofuse.opened.search.session import OpenSession
 from autofuse.parted.session import open_session
 from autofuse.search.progress import PartsForecast, SearchRequest
+from autofuse.search.session import ModelSession
 from tests.segments.models import model_of, normal, written
+from tests.segments.test_parts_in_jobs import TOLD
 from tests.segments.test_rows import ALONE, BODY, INTEGERS, PRODUCTS, WEIGHTS
 
 pytestmark = pytest.mark.usefixtures("any_size")
@@ -103,13 +107,31 @@ def test_a_dry_run_gives_segments_of_rows_their_share(tmp_path: Path, make: obje
     assert f"{rows.what}, in kernels of autofuse: " in " ".join(screen.stdout.split())
 
 
-def test_a_job_says_that_it_leaves_out_segments_of_rows(tmp_path: Path) -> None:
-    path, request = alone(tmp_path), SearchRequest(budget_s=60.0, trials=None, seed=0, space=None)
-    with ExitStack() as stack, pytest.raises(InputError) as refused:
-        base = stack.enter_context(open_database(str(tmp_path / "a.db")))
-        stack.enter_context(open_session(path, base, Place(str(tmp_path / "a.db"), threads=1), request))
-    said = "a job does not search segments of rows, 'y' (up to 60 rows: 1 Gather, 1 Gemm): `autofuse tune model.onnx`"
-    assert said in str(refused.value)
+def opened_in_a_job(stack: ExitStack, path: Path, request: SearchRequest) -> Any:
+    base = stack.enter_context(open_database(str(path.with_suffix(".db"))))
+    return stack.enter_context(open_session(path, base, Place(str(path.with_suffix(".db")), threads=1), request))
+
+
+@pytest.mark.parametrize(("make", "kinds"), [(alone, [OpenSession]), (products, [ModelSession, OpenSession])])
+def test_a_job_searches_segments_of_rows(tmp_path: Path, make: Any, kinds: list[type]) -> None:
+    with ExitStack() as stack:
+        session = opened_in_a_job(stack, make(tmp_path), SearchRequest())
+        assert [type(one) for one in session.sessions] == kinds
+        assert not session.ready() and session.race is not None
+        sizes = [size.typed for one in session.sessions if isinstance(one, OpenSession) for size in one.race.sizes]
+    assert sizes in (["rows=1:60"], ["rows=1:40"])
+
+
+@pytest.mark.parametrize("resized", [pytest.param(False, marks=pytest.mark.long), True])
+def test_a_job_searches_a_head_and_its_rows(tmp_path: Path, resized: bool) -> None:
+    asked = SearchRequest(sizes=open_sizes(SIZES))
+    with ExitStack() as stack:
+        session = opened_in_a_job(stack, written(finder(resized), tmp_path), asked)
+        assert [type(one) for one in session.sessions] == [OpenSession, OpenSession]
+        head, rows = session.sessions
+        assert head.model.name == "model.onnx" and [size.name for size in rows.race.sizes] == ["rows"]
+        result = session.together([TOLD, TOLD], {}, 1.0)
+    assert result.sizes == ("height=8:16:8", "width=8:16:8") and result.parts
 
 
 @pytest.mark.long
