@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from autofuse.graph.loading.given.trace import Trace
     from autofuse.job.coordinator import JobListener
     from autofuse.job.outcome import JobOutcome
-    from autofuse.search.progress import SearchRequest
+    from autofuse.search.progress import Forecast, PartsForecast, SearchRequest
     from autofuse.search.tune import Progress, TuneResult
 
 
@@ -136,22 +136,41 @@ def _tiles(model: Path, place: Place, request: SearchRequest, began: float) -> T
 def _forecast(model: Path, place: Place, request: SearchRequest) -> TuneResult:
     """What a budget will reach, as the result of a search that was not begun."""
     from autofuse.database.connection import locate
-    from autofuse.opened.forecast import forecast_open
-    from autofuse.parted.forecast import forecast_parts
-    from autofuse.search.phases.forecast import forecast
-    from autofuse.search.progress import Forecast, PartsForecast, TuneResult
+    from autofuse.search.progress import Forecast, TuneResult
 
-    found: Forecast | PartsForecast
-    try:
-        found = forecast_open(model, place, request) if request.sizes else forecast(model, place, request)
-    except UncoveredError as error:
-        found = forecast_parts(model, place, error, request)
+    found = (_forecast_open if request.sizes else _forecast_fixed)(model, place, request)
     all_of_it = [found] if isinstance(found, Forecast) else [*found.segments]
     known, kernels = (sum(getattr(one, name) for one in all_of_it) for name in ("known", "kernels"))
     return TuneResult(
         file_title(model), "", 0, locate(place.database).text, found.device, found.threads, "not begun",
         0.0, 0, 0, known, 0, "", "", kernels, forecast=found,
     )  # fmt: skip
+
+
+def _forecast_fixed(model: Path, place: Place, request: SearchRequest) -> Forecast | PartsForecast:
+    """The same of a model of fixed sizes, whole or in parts."""
+    from autofuse.parted.forecast import forecast_parts
+    from autofuse.search.phases.forecast import forecast
+
+    try:
+        return forecast(model, place, request)
+    except UncoveredError as error:
+        return forecast_parts(model, place, error, request)
+
+
+def _forecast_open(model: Path, place: Place, request: SearchRequest) -> Forecast | PartsForecast:
+    """The same of a model with an open size, or of its head where only that can have one."""
+    from autofuse.compiler.parts.open_head import finds_places, of_a_head
+    from autofuse.opened.forecast import forecast_open
+    from autofuse.parted.forecast import forecast_head
+
+    try:
+        return forecast_open(model, place, request)
+    except InputError as error:
+        if not finds_places(model):
+            raise
+        use = partial(forecast_head, place=place, request=request)
+        return of_a_head(model, request.given, request.sizes, error, use)
 
 
 def tune_all(

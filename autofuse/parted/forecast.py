@@ -1,4 +1,5 @@
-"""`tune --dry-run` of a model in parts: what each segment's share of the budget will reach."""
+"""`tune --dry-run` of a model in parts, or of a head of open sizes: what each segment's share of the budget will
+reach."""
 
 from __future__ import annotations
 
@@ -7,9 +8,12 @@ from pathlib import Path
 
 from autofuse.compiler import Context, Policy
 from autofuse.compiler.open_sizes.row_segments import with_row_segments
+from autofuse.compiler.parts.open_head import OpenHead
 from autofuse.environment.place import Place
 from autofuse.errors import UncoveredError
 from autofuse.fusion.plan import ScheduleLimits
+from autofuse.opened.forecast import forecast_open
+from autofuse.parted.heads import head_with_rows, head_work_us, of_head
 from autofuse.parted.in_time import Ending
 from autofuse.parted.together import require_segments, shares
 from autofuse.search.budget.budget import now
@@ -45,3 +49,15 @@ def forecast_parts(model: Path, place: Place, error: UncoveredError, request: Se
             asked = replace(request, budget_s=own_s, given={}, alone=False)
             found.append(forecast(path, place, asked, probes=not found))
     return PartsForecast(part_reports(choice), rest_reports(choice), tuple(found), race_s, tuple(rows), device, threads)
+
+
+def forecast_head(head: OpenHead, place: Place, request: SearchRequest) -> PartsForecast:
+    """What `tune_head` will reach. InputError for a head whose sizes cannot be open."""
+    asked, budget_s = of_head(head, request), request.budget_s
+    choice, _ = head_with_rows(head, place, asked)
+    head_us, rows_us = head_work_us(choice), [piece.work_us for piece in choice.rows]
+    own_s = [None if budget_s is None else budget_s * us / (head_us + sum(rows_us)) for us in (head_us, *rows_us)]
+    found = forecast_open(head.path, place, replace(asked, budget_s=own_s[0]))
+    rows = tuple(RowsForecast(kinds_of(piece), one_s) for piece, one_s in zip(choice.rows, own_s[1:], strict=True))
+    parts, rest = part_reports(choice), rest_reports(choice)
+    return PartsForecast(parts, rest, (found,), 0.0, rows, found.device, found.threads)

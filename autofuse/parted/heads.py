@@ -50,7 +50,7 @@ def tune_head(model: Path, head: OpenHead, place: Place, request: SearchRequest,
     choice, files = head_with_rows(head, place, asked)
     read_s = now() - began
     least_s = LEAST_SEGMENT_S * crowding(read_s, total_worked() - worked_s)
-    head_us = max(1.0, sum(piece.work_us for piece in choice.segments))
+    head_us = head_work_us(choice)
     left_us, budget_s = head_us + sum(piece.work_us for piece in choice.rows), request.budget_s
     own_s = budget_s
     if budget_s is not None:  # the head is read anew by its search, which the budget counts from its beginning
@@ -71,6 +71,11 @@ def tune_head(model: Path, head: OpenHead, place: Place, request: SearchRequest,
 def of_head(head: OpenHead, request: SearchRequest) -> SearchRequest:
     """The same request of the head alone, whose sizes may be others."""
     return replace(request, given={}, sizes=head.sizes) if head.sizes else request
+
+
+def head_work_us(choice: Choice) -> float:
+    """What the head takes, estimated as the work of other segments is."""
+    return max(1.0, sum(piece.work_us for piece in choice.segments))
 
 
 def head_with_rows(head: OpenHead, place: Place, request: SearchRequest) -> tuple[Choice, Mapping[Piece, bytes]]:

@@ -19,7 +19,7 @@ from autofuse.graph.loading.given.sizes import open_ones
 from autofuse.measure.networks.bench import ContenderResult
 from autofuse.opened.search import opening
 from autofuse.opened.search.opening import ReadModel, read_sized
-from autofuse.parted.heads import head_together, head_with_rows, of_head
+from autofuse.parted.heads import head_together, head_with_rows, head_work_us, of_head
 from autofuse.parted.in_time import UNSURE
 from autofuse.parted.race import raced_whole
 from autofuse.parted.together import race_seconds, require_segments, result_of_all
@@ -239,10 +239,9 @@ class _Opening:
         path.write_bytes(content)
         own = self._enter_sized(path, asked)
         own.release()
-        head_us = max(1.0, sum(piece.work_us for piece in choice.segments))
         return PartsSession(
             [own, *self._pieces(folder / f"{file_title(model)}-rows", choice.rows, files)],
-            [head_us, *(piece.work_us for piece in choice.rows)], started,
+            [head_work_us(choice), *(piece.work_us for piece in choice.rows)], started,
             lambda results, _, seconds: head_together(model, choice, request, results, seconds),
         )  # fmt: skip
 

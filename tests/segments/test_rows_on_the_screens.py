@@ -107,6 +107,16 @@ def test_a_dry_run_gives_segments_of_rows_their_share(tmp_path: Path, make: obje
     assert f"{rows.what}, in kernels of autofuse: " in " ".join(screen.stdout.split())
 
 
+@pytest.mark.long
+def test_a_dry_run_gives_a_head_and_its_rows_their_share(tmp_path: Path) -> None:
+    path, given = written(finder(), tmp_path), {"database": str(tmp_path / "a.db"), "threads": 1}
+    found = api.tune(path, sizes=SIZES, dry_run=True, budget="10m", **given).forecast  # type: ignore[arg-type]
+    assert isinstance(found, PartsForecast)
+    ((head,), (rows,)) = found.segments, found.rows
+    assert head.sizes == ("height=8:16:8", "width=8:16:8") and head.workloads > 0
+    assert (head.budget_s or 0.0) + (rows.budget_s or 0.0) + found.race_s == pytest.approx(600, abs=5)
+
+
 def opened_in_a_job(stack: ExitStack, path: Path, request: SearchRequest) -> Any:
     base = stack.enter_context(open_database(str(path.with_suffix(".db"))))
     return stack.enter_context(open_session(path, base, Place(str(path.with_suffix(".db")), threads=1), request))

@@ -171,8 +171,9 @@ def _tell_forecast(model: Path, named: Mapping[str, Any], form: Format) -> None:
     assert found is not None
     if is_in_parts(found):
         texts = [forecast_text(one, f"{model.stem}, a segment") for one in found.segments]
-        whole = Text(f"then, for {format_duration(found.race_s)}: the whole model against ONNX Runtime alone")
-        text = Group(of_segments(found.parts, found.rest, texts), "", *map(rows_text, found.rows), whole)
+        told = f"then, for {format_duration(found.race_s)}: the whole model against ONNX Runtime alone"
+        whole = [Text(told)] if found.race_s else []
+        text = Group(of_segments(found.parts, found.rest, texts), "", *map(rows_text, found.rows), *whole)
     else:
         text = forecast_text(cast("Forecast", found), model.stem)
     show(found, form, text, after_forecast(model, named))
