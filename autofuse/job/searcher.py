@@ -116,7 +116,7 @@ class Searcher:
             run_id=session.run_id,
             best_us=session.best_us(),
             baseline_us=session.baseline_us(),
-            reserve_s=session.reserve(race_s=request.race_s)() - request.race_s,
+            reserve_s=max(0.0, session.reserve(race_s=request.race_s)() - request.race_s),
         )
         if turn.progress is not None:
             progress = replace(progress, gain=turn.progress.gain, exhausted=turn.progress.exhausted)

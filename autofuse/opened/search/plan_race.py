@@ -119,10 +119,12 @@ class PlanRace:
         stays, failed = contenders[STAYS], dict[str, str]()
         libraries = self._built(contenders, failed, budget)
         shares, found = self._shares(), list[Results]()
+        left_s = max(SHORTEST_S, min(self.timing_s, budget.left()))  # builds may have taken longer than was expected
         for section, share in zip(self.plans.sections, shares, strict=True):
             if STAYS not in libraries or len(libraries) < 2:
                 break
-            found.append((self._blank(section, share), self._at(libraries, section.middle, budget)))
+            results = self._at(libraries, section.middle, left_s / len(self.plans.sections), budget)
+            found.append((self._blank(section, share), results))
             for name in [one for one in libraries if one != STAYS]:
                 wrong = found[-1][1][name].wrong or found[-1][1][name].error
                 if wrong:
@@ -159,8 +161,10 @@ class PlanRace:
     def _blank(self, section: Section, share: float) -> SizeRatio:
         return SizeRatio("x".join(map(str, section.middle)), share)
 
-    def _at(self, libraries: Mapping[str, Path], point: Point, budget: Budget) -> Mapping[str, ContenderResult]:
-        """What all libraries take at one size."""
+    def _at(
+        self, libraries: Mapping[str, Path], point: Point, timing_s: float, budget: Budget
+    ) -> Mapping[str, ContenderResult]:
+        """What all libraries take at one size, timed for so many seconds."""
         named = {size.name: value for size, value in zip(open_ones(self.sizes), point, strict=True)}
         self.tell(f"racing the best plan at {'x'.join(map(str, point))}")
         graph = load(self.path, form_of(self.path, self.sizes, named, self.given))
@@ -168,7 +172,6 @@ class PlanRace:
         expected = run_reference(graph, inputs)
         contenders = [Contender(name, "autofuse", library) for name, library in libraries.items()]
         outputs = [expected[name] for name in graph.outputs]
-        timing_s = self.timing_s / len(self.plans.sections)
         results = self.runner.race(contenders, inputs, timing_s, expected=outputs, left=budget.left)
         return judged(results, graph, inputs)
 

@@ -122,7 +122,7 @@ class OpenSession:
         if len(contenders) < 2:
             run.choose(plans.ranged(stays), name, not untimed, self._tiles(stays), {})
             return _Outcome(stays, name, None, warning)
-        if budget.spent() or budget.left() < min(race.needed_s(contenders), race.timing_s):
+        if budget.spent() or budget.left() < min(race.least_s(contenders), race.timing_s):
             run.choose(plans.ranged(stays), name, False, self._tiles(stays), {})
             return _Outcome(stays, name, None, f"{_not_raced(plans, contenders)}: give a larger --budget")
         verdict = race.run(contenders, budget)
