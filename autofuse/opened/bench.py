@@ -40,7 +40,7 @@ from autofuse.measure.networks.judgement import judged
 from autofuse.measure.networks.libraries import Model
 from autofuse.measure.runner import Runner
 from autofuse.opened.grid_job import compile_grid
-from autofuse.opened.kinds import over_images
+from autofuse.opened.kinds import computes_something, over_images
 from autofuse.values.arguments import Constant, Given, file_title
 from autofuse.values.names import TVM_UNTUNED
 from autofuse.values.scratch import scratch_folder
@@ -155,12 +155,13 @@ class Over:
 
 def raced_over(model: Path, sizes: Sequence[OpenSize], given: Given) -> Over:
     """What is raced over: the values of one size, images whose sizes all grow alike, or few and many sequences, short
-    and long ones."""
+    and long ones; none at which there is nothing to compute."""
     opened = open_ones(sizes)
     images = over_images(model, given, sizes)
     if not images and len(opened) not in (2, 3):
         size = the_open_one(sizes)
-        return Over((size,), {count: form_at(model, sizes, count, given) for count in size.drawn()})
+        counts = [one for one in size.drawn() if computes_something(model, given, sizes, {size.name: one})]
+        return Over((size,), {count: form_at(model, sizes, count, given) for count in counts})
     drawn = [size.drawn() for size in opened]
     most = max(map(len, drawn))
     if images:
@@ -170,7 +171,8 @@ def raced_over(model: Path, sizes: Sequence[OpenSize], given: Given) -> Over:
     forms: dict[int | str, dict[str, tuple[int, ...] | Constant]] = {}
     for values in points:
         named = {size.name: value for size, value in zip(opened, values, strict=True)}
-        forms["x".join(map(str, values))] = form_of(model, sizes, named, given)
+        if computes_something(model, given, sizes, named):
+            forms["x".join(map(str, values))] = form_of(model, sizes, named, given)
     return Over(opened, forms, images)
 
 

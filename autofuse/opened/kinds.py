@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -56,6 +56,18 @@ def over_images(model: Path, given: Given, sizes: Sequence[OpenSize]) -> bool:
             continue
         return images
     return False
+
+
+def computes_something(model: Path, given: Given, sizes: Sequence[OpenSize], point: Mapping[str, int]) -> bool:
+    """Whether there is anything to compute, and to time, where open sizes have the values of a `point`, in a model that
+    can have them open: one of no rows makes no element, and is not read then."""
+    if min(point.values()):
+        return True
+    try:
+        load(model, form_of(model, sizes, point, given))
+    except InputError:
+        return False
+    return True
 
 
 def read_images(model: Path, given: Given, sizes: Sequence[OpenSize], told: Progress = silent) -> GridModel:

@@ -14,12 +14,13 @@ from autofuse.compiler.open_sizes.reading import OpenModel, read_open
 from autofuse.database.database import ProfilingDatabase
 from autofuse.environment.device import NamedDevice, RunnerOptions, open_runner
 from autofuse.environment.place import Place
+from autofuse.errors import InputError
 from autofuse.fusion.plan import ScheduleLimits
 from autofuse.fusion.planner.baselines import planner_of_rows
 from autofuse.graph.loading.given.sizes import OpenSize, open_ones, the_open_one
 from autofuse.graph.loading.given.trace import Point, shares
 from autofuse.opened.grid_tiles import ImageModel
-from autofuse.opened.kinds import GridModel, over_images, read_images
+from autofuse.opened.kinds import GridModel, computes_something, over_images, read_images
 from autofuse.opened.row_tiles import RowModel
 from autofuse.opened.search.plan_race import PlanRace, timing_seconds
 from autofuse.opened.search.plan_search import OpenPlanSearch
@@ -63,9 +64,22 @@ def read_sized(model: Path, request: SearchRequest, since: float | None = None) 
     request.progress(told("opening", f"reading {model.name}", now() - since))
     images = over_images(model, request.given, sizes)
     ranges = open_ones(sizes) if images else _lengths(sizes)
-    happening = shares(ranges, request.trace)
     read = read_images if images else read_open
-    return ReadModel(read(model, request.given, sizes), ranges, happening, since)
+    graph = read(model, request.given, sizes)
+    return ReadModel(graph, ranges, _happening(model, request, ranges), since)
+
+
+def _happening(model: Path, request: SearchRequest, ranges: Sequence[OpenSize]) -> Mapping[Point, float]:
+    """Which part of the calls that compute something has which sizes. InputError where a trace has no other ones."""
+    happening, names = shares(ranges, request.trace), [size.name for size in ranges]
+    found = {
+        point: share
+        for point, share in happening.items()
+        if computes_something(model, request.given, request.sizes, dict(zip(names, point, strict=True)))
+    }
+    if not found:
+        raise InputError(f"--trace: none of its calls of {model.name} computes anything: all are of no rows")
+    return {point: share / sum(found.values()) for point, share in found.items()}
 
 
 def _lengths(sizes: Sequence[OpenSize]) -> Sequence[OpenSize]:

@@ -10,6 +10,11 @@ from typer.testing import CliRunner
 
 from autofuse.cli.main import app
 from autofuse.errors import InputError
+from autofuse.graph.loading.given.sizes import OpenSize
+from autofuse.graph.loading.given.trace import read_trace
+from autofuse.opened.bench import raced_over
+from autofuse.opened.search.opening import read_sized
+from autofuse.search.progress import SearchRequest
 from tests.compiler.open_sizes.models import (
     PERCEPTRON,
     PERCEPTRON_WEIGHTS,
@@ -70,3 +75,15 @@ def test_a_library_is_run_at_no_rows_on_the_command_line(tmp_path: Path) -> None
     built(model, "batch", 0, 4)
     done = CliRunner().invoke(app, ["run", str(model.with_suffix(".so")), "--sizes", "batch=0"])
     assert (done.exit_code, "0, " in done.stdout) == (0, True), done.output
+
+
+def test_calls_of_no_rows_are_not_timed(tmp_path: Path) -> None:
+    model, sizes = write(tmp_path / "rows.onnx", PERCEPTRON, PERCEPTRON_WEIGHTS), (OpenSize("batch", 0, 4),)
+    assert sorted(raced_over(model, sizes, {}).forms) == [1, 2, 4]
+    (tmp_path / "some.csv").write_text("batch,calls\n0,7\n3,1\n4,3\n")
+    trace = read_trace(tmp_path / "some.csv", *sizes)
+    happening = read_sized(model, SearchRequest(sizes=sizes, trace=trace)).happening
+    assert happening == {(3,): pytest.approx(0.25), (4,): pytest.approx(0.75)}
+    (tmp_path / "none.csv").write_text("batch\n0\n")
+    with pytest.raises(InputError, match="none of its calls of rows.onnx computes anything"):
+        read_sized(model, SearchRequest(sizes=sizes, trace=read_trace(tmp_path / "none.csv", *sizes)))

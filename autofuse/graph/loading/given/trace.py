@@ -97,7 +97,7 @@ def read_trace(path: Path, *sizes: OpenSize) -> Trace:
         values = [whole_number(text.strip()) for text in line]
         if not line:
             continue
-        if len(values) != len(first) or any(value is None or value < 1 for value in values):
+        if len(values) != len(first) or None in values or (len(values) > len(sizes) and not values[-1]):
             raise InputError(f"--trace: {path}, line {number}: got {','.join(line)!r:.100}, allowed: {','.join(first)}")
         *point, calls = [value or 0 for value in (*values, 1)][: len(sizes) + 1]
         for size, count in zip(sizes, point, strict=True):
