@@ -57,7 +57,7 @@ def test_what_is_no_range_is_refused(text: str) -> None:
         parse_sizes([text])
 
 
-@pytest.mark.parametrize("ends", [(-1, 4), (0, 0), (5, 4), (1, 1 << 40)])
+@pytest.mark.parametrize("ends", [(-1, 4), (5, 4), (1, 1 << 40)])
 def test_a_range_that_holds_nothing_or_too_much_is_refused(ends: tuple[int, int]) -> None:
     with pytest.raises(InputError, match="the smaller number first"):
         open_sizes({"batch": ends})
