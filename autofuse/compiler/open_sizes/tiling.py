@@ -30,7 +30,13 @@ from autofuse.compiler.schedule_ladder import Found, Ladder
 from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.graph.transform.open_sizes.caches import Caches, paired
 from autofuse.graph.transform.open_sizes.lengths import OpenLengths, check_lengths, with_own_operators
-from autofuse.graph.transform.open_sizes.open_graph import OpenAxis, makes_nothing, open_graph, refused
+from autofuse.graph.transform.open_sizes.open_graph import (
+    OpenAxis,
+    makes_nothing,
+    open_graph,
+    refused,
+    refused_grid,
+)
 from autofuse.graph.transform.open_sizes.over_rows.sequences import with_sequences_in_front
 from autofuse.graph.transform.open_sizes.repeats import Repeats, own_tensors
 from autofuse.graph.transform.open_sizes.rows import is_over_rows
@@ -196,6 +202,7 @@ def _bounds(
         length = _length_of(rows)
         size = sizes[length]
         _check_low(opened, sizes, group, rows)
+        _check_rows_of(opened, group, bound)
         if is_free_reshape(bound.workload):
             counts: tuple[int, ...] = ()
         elif not group.in_tiles:
@@ -239,6 +246,16 @@ def _layouts(opened: OpenLengths, groups: Sequence[Grouped], lowered: Lowered) -
 def may_be_empty(opened: OpenLengths, number: int, size: OpenSize) -> bool:
     """Whether a length may be 0, and no output has an element then: nothing needs to be computed."""
     return not size.low and makes_nothing(opened.at({number: 0}))
+
+
+def _check_rows_of(opened: OpenLengths, group: Grouped, bound: BoundWorkload) -> None:
+    """InputError where a group of tiles has a tensor whose open size stands behind other axes: a tile cannot be cut out
+    of it, and a kernel without tiles would be one of a single size."""
+    arguments = [name for _, name in bound.arguments if opened.has(name)]
+    view = is_free_reshape(bound.workload)
+    for name in arguments if group.in_tiles and not view else ():
+        if name not in opened.axes and name not in opened.parts:
+            raise refused_grid(next(one for one in opened.views if one.has(name)), name)
 
 
 def _check_low(opened: OpenLengths, sizes: Sequence[OpenSize], group: Grouped, rows: Mapping[int, OpenAxis]) -> None:

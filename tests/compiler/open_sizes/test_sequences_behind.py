@@ -11,6 +11,8 @@ import onnxruntime
 import pytest
 
 import autofuse
+from autofuse.compiler.open_sizes import groups
+from autofuse.errors import InputError
 from tests.backend.freestanding.native import OpenNative, OpenSession
 from tests.compiler.open_sizes.models import TOLERANCE, built_over, check_over, inputs_of, weight, write
 from tests.compiler.open_sizes.recurrences import carried
@@ -33,6 +35,41 @@ def test_steps_of_each_sequence_behind_channels(tmp_path: Path) -> None:
     body = "f = Mul (x, k) t = Transpose <perm = [0, 2, 1]> (f) p = MatMul (t, w) y = Transpose <perm = [0, 2, 1]> (p)"
     model = write(tmp_path / "channels.onnx", f"channels ({given}) => ({made}) {{ {body} }}", {"w": weight(12, 20)})
     check_over(model, built_over(model, SIZES), POINTS)
+
+
+BETWEEN = {
+    "factors": ("float[1, 8, batch, steps] x, float[batch, 1] k", "float[1, 8, batch, steps]", "y = Mul (x, k)"),
+    "two sides": ("float[1, 4, batch, 1] x, float[1, 4, 1, steps] k", "float[1, 4, batch, steps]", "y = Add (x, k)"),
+    "turned": (
+        "float[1, 4, batch, steps] x", "float[1, steps, batch, 4]",
+        "r = Relu (x) y = Transpose <perm = [0, 3, 2, 1]> (r)",
+    ),
+}  # fmt: skip
+"""Sequences and steps that both stand behind channels."""
+
+
+@pytest.mark.parametrize("form", BETWEEN)
+def test_sequences_and_steps_behind_channels(tmp_path: Path, form: str) -> None:
+    """The first two ended in errors without a message, the last one had wrong results."""
+    given, made, body = BETWEEN[form]
+    model = write(tmp_path / "between.onnx", f"between ({given}) => ({made} y) {{ {body} }}", {})
+    check_over(model, built_over(model, SIZES), POINTS)
+
+
+def test_a_tensor_that_tiles_cannot_be_cut_out_of_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "turns", lambda *_: False)
+    given, made, body = BETWEEN["turned"]
+    model = write(tmp_path / "between.onnx", f"between ({given}) => ({made} y) {{ {body} }}", {})
+    with pytest.raises(InputError, match="not the leading axis"):
+        built_over(model, SIZES)
+
+
+def test_a_constant_is_no_cache_that_grows(tmp_path: Path) -> None:
+    """It ended in a KeyError."""
+    text = "longer (float[steps, 12] x) => (float[longer, 12] y) { y = Concat <axis = 0> (x, k) }"
+    model = write(tmp_path / "longer.onnx", text, {"k": weight(1, 12)})
+    with pytest.raises(InputError, match="Concat"):
+        built_over(model, {"steps": (1, 24)})
 
 
 @pytest.fixture(scope="module")

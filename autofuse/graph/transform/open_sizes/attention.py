@@ -376,7 +376,7 @@ def appends(opened: OpenGraph, operator: Operator) -> bool:
         return False
     past, new = operator.inputs
     where, made = opened.place(past), opened.place(operator.outputs[0])
-    if where is None or made is None or where.more or opened.has(new):
+    if where is None or made is None or where.more or opened.has(new) or new in opened.graph.constants:
         return False
     added = opened.graph.tensors[new].shape[made.axis]
     axis = operator.attributes.get("axis", 0)
