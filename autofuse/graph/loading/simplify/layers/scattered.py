@@ -21,9 +21,9 @@ MOST_PLACES = 1 << 24
 def write_slices(draft: Draft) -> bool:
     """Puts slices and joins in place of every ScatterND that writes a box in order; True when the draft changed.
 
-    Places that do not stay where they are as an open size changes are left alone.
+    Where a size stays open only one that writes all that there is: others may write elsewhere at another size.
     """
-    if draft.open_sizes or not any(operator.op_type == "ScatterND" for operator in draft.operators):
+    if not any(operator.op_type == "ScatterND" for operator in draft.operators):
         return False
     makers = {name: operator for operator in draft.operators for name in operator.outputs}
     result: list[Operator] = []
@@ -48,6 +48,8 @@ def _in_slices(write: Writer, makers: dict[str, Operator]) -> list[Operator] | N
     starts = [start + (extent if start < 0 else 0) for start, extent in zip(starts, data, strict=False)]
     box = [range(start, start + count) for start, count in zip(starts, indices, strict=False)]
     if not all(one.start >= 0 and one.stop <= extent for one, extent in zip(box, data, strict=False)):
+        return None
+    if write.draft.open_sizes and any(len(one) < extent for one, extent in zip(box, data, strict=False)):
         return None
     made = operator.inputs[2]
     for axis in reversed(range(len(box))):
