@@ -19,6 +19,7 @@ from autofuse.graph.transform.open_sizes.attention import appends
 from autofuse.graph.transform.open_sizes.group_kinds import GroupKind
 from autofuse.graph.transform.open_sizes.lengths import OpenLengths, joint_attentions
 from autofuse.graph.transform.open_sizes.open_graph import OpenGraph
+from autofuse.graph.transform.open_sizes.over_rows.positions import counts
 from autofuse.graph.transform.open_sizes.over_rows.recurrences import recurs
 from autofuse.graph.transform.open_sizes.over_rows.sequences import is_of_sequences
 from autofuse.graph.transform.open_sizes.over_rows.shifts import shifts
@@ -132,6 +133,8 @@ def _apart_in(opened: OpenGraph, attending: Collection[str]) -> list[Grouped]:
             found.append(Grouped((operator.name,), reduces=True))
         elif sums_rows(opened, operator):
             found.append(Grouped((operator.name,), sums=True))
+        elif counts(operator):
+            found.append(Grouped((operator.name,), counts=True))
         elif recurs(opened, operator):
             found.append(Grouped((operator.name,), recurs=True))
         elif appends(opened, operator):

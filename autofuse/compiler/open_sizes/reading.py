@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from itertools import product
+from functools import cache, partial
 from math import gcd
 from pathlib import Path
 
 from autofuse.backend.compile.realise import Progress, silent
+from autofuse.compiler.open_sizes.samples import UNLIKELY, Point, Samples, samples, samples_of
 from autofuse.compiler.report import READING
 from autofuse.errors import InputError, UncoveredError
 from autofuse.graph.inputs import generate_inputs
@@ -37,6 +37,11 @@ from autofuse.graph.transform.open_sizes.over_rows.counted import (
     with_counts_written_out,
 )
 from autofuse.graph.transform.open_sizes.over_rows.picks import picks_over_open, with_picks_written_out
+from autofuse.graph.transform.open_sizes.over_rows.positions import (
+    Positions,
+    positions_counted,
+    with_positions_written_out,
+)
 from autofuse.graph.transform.open_sizes.over_rows.shares import with_shares_written_out
 from autofuse.graph.transform.open_sizes.over_rows.vectors import with_vectors_as_matrices
 from autofuse.graph.transform.open_sizes.repeats import Repeats
@@ -49,10 +54,6 @@ from autofuse.rewrite.driver import rewrite
 from autofuse.rewrite.rules.einsum import einsum_as_product
 from autofuse.values.arguments import Constant, Given
 
-UNLIKELY = 19, 23
-"""Sizes that models hardly have anywhere else."""
-UNLIKELY_TOO = 29, 37
-"""The same of a second length."""
 _SMALL_FACTORS = 2 * 3 * 5 * 7 * 11 * 13
 """Of what most sizes in models are multiples."""
 SINGLE_CASES = 3
@@ -73,32 +74,33 @@ class OpenModel:
     repeats: Repeats | None = None
 
 
-Point = tuple[int, ...]
-"""A value for each open length."""
 Load = Callable[[Point], Graph]
-
-
-@dataclass(frozen=True)
-class Samples:
-    """Points at which a model is read: `first`, and for each length one of `twins`, which differs in it alone; those
-    that are compared are `more`. `largest`: where all lengths are."""
-
-    first: Point
-    twins: tuple[Point, ...]
-    more: tuple[Point, ...]
-    largest: Point
+Reader = Callable[[Path, Given], Graph]
+"""Loads a model in a form."""
 
 
 def read_open(model: Path, given: Given, sizes: Sequence[OpenSize], told: Progress = silent) -> OpenModel:
     """The graph of a model with open sizes, compared with what the loader makes of it at several sizes: of one length,
-    or of two; a further one says how many sequences there are."""
+    or of two; a further one says how many sequences there are. Where it cannot be read with all that follows from
+    shapes folded, positions that are counted from a length are left in it."""
+    try:
+        return _read(model, given, sizes, told, load)
+    except InputError as error:
+        refusal = error
+    try:
+        return _read(model, given, sizes, told, partial(load, counted=True))
+    except InputError:
+        raise refusal from None
+
+
+def _read(model: Path, given: Given, sizes: Sequence[OpenSize], told: Progress, read: Reader) -> OpenModel:
     if len(open_ones(sizes)) in (2, 3):
-        return _read_several(model, given, sizes, told)
+        return _read_several(model, given, sizes, told, read)
     the_open_one(sizes)
-    return _read_lengths(model, given, sizes, told)
+    return _read_lengths(model, given, sizes, told, read)
 
 
-def _read_lengths(model: Path, given: Given, sizes: Sequence[OpenSize], told: Progress) -> OpenModel:
+def _read_lengths(model: Path, given: Given, sizes: Sequence[OpenSize], told: Progress, read: Reader) -> OpenModel:
     """The graph of a model whose open sizes are lengths."""
     lengths = open_ones(sizes)
     for size in lengths:
@@ -109,7 +111,7 @@ def _read_lengths(model: Path, given: Given, sizes: Sequence[OpenSize], told: Pr
 
     @cache
     def given_at(point: Point) -> Graph:
-        return with_plain_products(load(model, form(point)))
+        return with_plain_products(read(model, form(point)))
 
     @cache
     def picks() -> frozenset[str]:
@@ -122,12 +124,21 @@ def _read_lengths(model: Path, given: Given, sizes: Sequence[OpenSize], told: Pr
         return numbers_counted([given_at(point) for point in (at.first, *at.twins)] if len(lengths) == 1 else [])
 
     @cache
+    def places() -> Positions:
+        at = samples(lengths)
+        return positions_counted([given_at(point) for point in (at.first, *at.twins)])
+
+    def written(point: Point, counted: Positions) -> Graph:
+        graph = with_positions_written_out(given_at(point), counted)
+        return with_picks_written_out(with_counts_written_out(graph, numbers()), picks())
+
+    @cache
     def loaded(point: Point) -> Graph:
-        return with_picks_written_out(with_counts_written_out(given_at(point), numbers()), picks())
+        return written(point, places())
 
     try:
         told(READING, 0, 2)
-        require_kernels(loaded(samples(lengths).first))
+        require_kernels(written(samples(lengths).first, {}))
         opened, kept = _compared_anywhere(lengths, loaded, told)
     except UncoveredError as error:
         raise InputError(
@@ -296,34 +307,7 @@ def _check_small(opened: OpenLengths, lengths: Sequence[OpenSize], point: Point,
         raise refused_small(name, size)
 
 
-def samples(lengths: Sequence[OpenSize]) -> Samples:
-    """Points at which a model is read: those that say where the lengths stand in its tensors, and those that are
-    compared.
-
-    None of the first is 1, where the loader leaves operators out, nor smaller than a tile. `UNLIKELY` and
-    `UNLIKELY_TOO` are hardly the size of something else, too.
-    """
-    firsts, seconds, others = zip(*map(_samples, lengths, (UNLIKELY, UNLIKELY_TOO)[: len(lengths)]), strict=True)
-    twins = tuple((*firsts[:n], second, *firsts[n + 1 :]) for n, second in enumerate(seconds))
-    largest = tuple(max(size.high, second) for size, second in zip(lengths, seconds, strict=True))
-    more: list[Point] = [(value,) for value in others[0]]
-    if len(lengths) > 1:
-        ends = [sorted({size.low, size.high}) for size in lengths]
-        near = tuple(min(size.low + 1, size.high) for size in lengths)
-        middle = tuple((size.low + size.high) // 2 for size in lengths)
-        more = [*product(*ends), near, middle]
-    compared = dict.fromkeys(point for point in more if point not in (firsts, *twins))
-    return Samples(firsts, twins, tuple(compared), largest)
-
-
-def _samples(size: OpenSize, unlikely: tuple[int, int]) -> tuple[int, int, tuple[int, ...]]:
-    """Two values of a length at which a model is read, and those that are compared."""
-    first, second = unlikely if size.high >= max(unlikely) else (max(2, size.high), max(2, size.high) + 1)
-    more = {size.low, min(size.low + 1, size.high), (size.low + size.high) // 2, size.high} - {first, second}
-    return first, second, tuple(sorted(more))
-
-
-def _read_several(model: Path, given: Given, sizes: Sequence[OpenSize], told: Progress) -> OpenModel:
+def _read_several(model: Path, given: Given, sizes: Sequence[OpenSize], told: Progress, read: Reader) -> OpenModel:
     """The graph of a model with two open sizes, or three, one of which may count sequences. InputError with all reasons
     where they cannot stay open."""
     found = open_ones(sizes)
@@ -332,14 +316,14 @@ def _read_several(model: Path, given: Given, sizes: Sequence[OpenSize], told: Pr
         inner = [size for size in found if size is not outer]
         single = [replace(size, low=1, high=1) if size is outer else size for size in sizes]
         try:
-            axes = _sequences(model, given, sizes, outer, inner)
-            return replace(_read_lengths(model, given, single, told), repeats=Repeats(outer, axes))
+            axes = _sequences(model, given, sizes, outer, inner, read)
+            return replace(_read_lengths(model, given, single, told, read), repeats=Repeats(outer, axes))
         except InputError as error:
             reasons.append(f"{outer.name} as a number of sequences: {_reason(error)}")
     names = " and ".join(size.name for size in found)
     if len(found) == 2:
         try:
-            return _read_lengths(model, given, sizes, told)
+            return _read_lengths(model, given, sizes, told, read)
         except InputError as error:
             reasons.append(f"{names} as two lengths: {_reason(error)}")
     last = found[-1]
@@ -354,7 +338,7 @@ def _reason(error: InputError) -> str:
 
 
 def _sequences(
-    model: Path, given: Given, sizes: Sequence[OpenSize], outer: OpenSize, inner: Sequence[OpenSize]
+    model: Path, given: Given, sizes: Sequence[OpenSize], outer: OpenSize, inner: Sequence[OpenSize], read: Reader
 ) -> dict[str, int]:
     """The axis of each input and output along which sequences stand, as many as `outer` says.
 
@@ -368,10 +352,10 @@ def _sequences(
         @cache
         def loaded(point: Point, at: Point = at) -> Graph:
             named = {size.name: value for size, value in zip((outer, *inner), (*point, *at), strict=True)}
-            read = load(model, form_of(model, sizes, named, given))
-            return with_picks_written_out(with_plain_products(read))
+            graph = with_positions_written_out(read(model, form_of(model, sizes, named, given)), {})
+            return with_picks_written_out(with_plain_products(graph))
 
-        first, second, _ = _samples(outer, UNLIKELY)
+        first, second, _ = samples_of(outer)
         opened = open_graph(outer.name, first, loaded((first,)), second, loaded((second,)))
         _kept_apart(opened, second, max(outer.high, second), apart=True)
         _check_small(OpenLengths((opened,)), [outer], (1,), loaded)

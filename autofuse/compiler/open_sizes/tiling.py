@@ -278,7 +278,8 @@ def _scheduled(
     made = tuple(_tile(rows, tile, found) for rows, tile in tiles)
     return OpenGroup(
         bound, made, attention=group.attention, picked=group.picked, reduces=group.reduces, sums=group.sums,
-        recurs=group.recurs, appends=group.appends, turns=group.turns, sequences=group.sequences, shift=group.shift,
+        counts=group.counts, recurs=group.recurs, appends=group.appends, turns=group.turns, sequences=group.sequences,
+        shift=group.shift,
     )  # fmt: skip
 
 

@@ -52,7 +52,7 @@ def fold_constants(draft: Draft) -> bool:
     kept: list[Operator] = []
     sunk = sinking(draft)
     for operator in draft.operators:
-        left = sunk.intersection(operator.outputs) or place_picked(draft, operator) is not None
+        left = not sunk.union(draft.unfolded).isdisjoint(operator.outputs) or place_picked(draft, operator) is not None
         results = None if left else _results(draft, operator)
         if results is None:
             kept.append(operator)

@@ -30,7 +30,8 @@ _AS_INPUT = frozenset(("GroupNormalization", "MeanVarianceNormalization"))
 @dataclass
 class Draft:
     """A graph while it is loaded: operators in topological order; `tensors` holds whatever has a static shape
-    already; `halves`, `widened`, `float16`: see `Graph`. `open_sizes`: whether a size of it stays open.
+    already; `halves`, `widened`, `float16`: see `Graph`. `open_sizes`: whether a size of it stays open. `unfolded`:
+    results that stay as they are, though all that they are made of is known.
     """
 
     source: str
@@ -46,6 +47,7 @@ class Draft:
     widened: bool = False
     float16: frozenset[str] = frozenset()
     open_sizes: bool = False
+    unfolded: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         self.folding = FoldBudget.of(sum(array.nbytes for array in self.constants.values()))

@@ -44,6 +44,7 @@ from autofuse.graph.loading.simplify.clean import (
 from autofuse.graph.loading.simplify.halves import widen_halves
 from autofuse.graph.loading.simplify.inline import constant_value
 from autofuse.graph.loading.simplify.layers.attention import write_attention
+from autofuse.graph.loading.simplify.layers.positions import counted_positions
 from autofuse.graph.loading.simplify.layers.recurrent import leave_zero_states, split_recurrent
 from autofuse.graph.loading.simplify.layers.scattered import write_slices
 from autofuse.graph.loading.simplify.layers.spectral import name_sides, write_transforms
@@ -74,17 +75,18 @@ _LIGHT_ELEMENTS = 4096
 _WIDE = (onnx.TensorProto.DOUBLE, onnx.TensorProto.INT64, onnx.TensorProto.UINT64)
 
 
-def load(path: Path, given: Given | None = None) -> Graph:
+def load(path: Path, given: Given | None = None, *, counted: bool = False) -> Graph:
     """The graph of an ONNX file.
 
     `given`: static shape of each input that the file leaves open, and values of inputs, which become constants.
-    External weights must lie in the file's folder. InputError names the file and what to change. See `from_model`.
+    External weights must lie in the file's folder. `counted`: positions that begin where a shape says are left as they
+    are. InputError names the file and what to change. See `from_model`.
     """
     source = str(path)
     model = with_plain_layout(read_model(Path(path)))
     try:
         bind_constants(model, given, source)
-        return _graph_of(model, file_title(Path(path)), source, shapes_of(given))
+        return _graph_of(model, file_title(Path(path)), source, shapes_of(given), counted)
     except UnicodeDecodeError as error:
         raise _damaged(source) from error
     except (UncoveredError, OpenInputsError) as error:
@@ -120,7 +122,7 @@ def _damaged(source: str) -> InputError:
     return InputError(f"{source}: the model is damaged: a name in it is no UTF-8 text; export or download it again")
 
 
-def _graph_of(model: ModelProto, name: str, source: str, shapes: Shapes | None) -> Graph:
+def _graph_of(model: ModelProto, name: str, source: str, shapes: Shapes | None, counted: bool = False) -> Graph:
     _check_texts(model.graph, source)
     check_graph_lists(model.graph, source)
     check_operator_count(model, source)
@@ -147,6 +149,8 @@ def _graph_of(model: ModelProto, name: str, source: str, shapes: Shapes | None) 
         added = {item.name: numpy_helper.to_array(item) for item in light.graph.initializer}
         constants.update(as_constants({k: v for k, v in added.items() if k not in constants}, source))
         draft = Draft(source, inputs, outputs, _operators(nodes, source), constants, draft.opset, open_sizes=opened)
+    if counted:
+        draft.unfolded = counted_positions(draft.operators, constants)
     _simplify(draft, model.graph)
     return replace(_finished(draft, name), origin=origin_of(model))
 

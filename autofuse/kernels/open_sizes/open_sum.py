@@ -1,4 +1,4 @@
-"""The kernel of a running sum over any number of rows: each row is the sum of all before it.
+"""The kernel of a running sum over any number of rows: each row is the sum of all before it; and of their number.
 
 Rows are counted when the kernel runs, and added one after the other, as ONNX Runtime adds them.
 """
@@ -11,6 +11,7 @@ from typing import Any
 
 import tvm
 import tvm.script.ir_builder.tirx as builder
+from tvm import tirx
 
 from autofuse.device.target import Target
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis
@@ -50,6 +51,23 @@ def sum_kernel(
                     row = extent - 1 - step if reverse else step
                     places = arrays[source].buffer, arrays[result].buffer, row * columns + first
                     _add(emitter, total, *places, lanes, exclusive)
+
+    return open_function(workload, rows, emit, repeated=repeated)
+
+
+def count_kernel(
+    workload: Workload, rows: Mapping[int, OpenAxis], target: Target, repeated: Collection[int] = (), room: int = 0
+) -> Kernel:
+    """The kernel of `workload`, one Shape of an input, which says how long that is along one axis. `rows`, `repeated`:
+    the input, by its index. `room`: how much longer it is in memory than what it holds."""
+    (operator,) = workload.operators
+    source, result = operator.inputs[0], operator.outputs[0]
+    axis = operator.attribute("start", 0)
+    assert isinstance(axis, int)
+
+    def emit(given: Arguments, _constants: Constants) -> None:
+        emitter = Emitter(target)
+        emitter.put(given.one[result].flat(1), 0, tirx.Cast("int64", given.one[source].shape[axis] - room))
 
     return open_function(workload, rows, emit, repeated=repeated)
 

@@ -21,7 +21,8 @@ class Decoder:
     `shared`: heads of queries for each head of keys and values. `masks`: those of "padding" (of an input), "causal" (a
     constant cut to size). `scale`: of the scores ("scores"), or of queries and keys by the root ("both"). `turned`:
     keys lie as [heads, width, tokens]. `tokens`: new ones of a step. `most`: positions. `batched`: any number of
-    sequences, `batch`.
+    sequences, `batch`. `places`: positions are "given", "counted" from the length of the cache (Range), as the "causal"
+    mask is then, or rows "cut" out of their table there (Slice).
     """
 
     heads: int = 2
@@ -35,6 +36,7 @@ class Decoder:
     tokens: int = 1
     most: int = MOST
     batched: bool = False
+    places: str = "given"
 
     @property
     def count(self) -> str:
@@ -56,10 +58,11 @@ class _Writer:
     def whole(self) -> tuple[str, dict[str, Array]]:
         """The model in ONNX's text form, and its weights."""
         form = self.form
-        inputs = [f"int64[{form.count}, {form.tokens}] {name}" for name in ("token", "position")]
+        given = ("token", "position") if form.places == "given" else ("token",)
+        inputs = [f"int64[{form.count}, {form.tokens}] {name}" for name in given]
         outputs = [f"float[{form.count}, {form.tokens}, {form.words}] logits"]
         self._constants()
-        self.lines += ["e = Gather (words, token)", "w = Gather (places, position)", "h0 = Add (e, w)"]
+        self.lines += ["e = Gather (words, token)", *self._places(), "h0 = Add (e, w)"]
         if "padding" in form.masks:
             inputs.append(f"int64[{form.count}, later] mask")
             self.lines += ["m4 = Unsqueeze (mask, i12)", "mf = Cast <to = 1> (m4)", "mn = Sub (one, mf)"]
@@ -77,13 +80,23 @@ class _Writer:
         body = "\n".join(self.lines)
         return f"decoder ({', '.join(inputs)}) => ({', '.join(outputs)}) {{\n{body}\n}}", self.weights
 
+    def _places(self) -> list[str]:
+        """The rows of the table of positions."""
+        if self.form.places == "given":
+            return ["w = Gather (places, position)"]
+        lines = ["first = Shape <start = 2, end = 3> (past0v)", "end = Add (first, news)"]
+        if self.form.places == "cut":
+            return [*lines, "w = Slice (places, first, end, i0)"]
+        lines += ["first0 = Squeeze (first)", "end0 = Squeeze (end)", "step0 = Squeeze (i1)"]
+        return [*lines, "now = Range (first0, end0, step0)", "w = Gather (places, now)"]
+
     def _constants(self) -> None:
         form, size = self.form, self.form.heads * self.form.width
         few = form.heads // form.shared
         self.weights |= {
             "words": weight(form.words, size) * 2, "places": weight(form.most, size) * 2, "one": np.float32(1),
             "lowest": np.float32(-1e9), "root": np.float32(form.width**-0.5), "quarter": np.float32(form.width**-0.25),
-            "i0": np.array([0]), "i1": np.array([1]), "i2": np.array([2]), "i3": np.array([3]),
+            "zero": np.array(0), "i0": np.array([0]), "i1": np.array([1]), "i2": np.array([2]), "i3": np.array([3]),
             "i12": np.array([1, 2]), "split_q": np.array([0, form.tokens, form.heads, form.width]),
             "split_k": np.array([0, form.tokens, few, form.width]), "joined": np.array([0, form.tokens, size]),
             "few1": np.array([few]), "heads1": np.array([form.heads]), "width1": np.array([form.width]),
@@ -146,7 +159,12 @@ class _Writer:
         lines += [f"sc0@ = MatMul ({query}, {keys})"]
         lines += ["sc1@ = Mul (sc0@, root)" if form.scale == "scores" else "sc1@ = Identity (sc0@)"]
         score = "sc1@"
-        if "causal" in form.masks:
+        if "causal" in form.masks and form.places == "counted":
+            lines += ["length0@ = Squeeze (length@)", "all@ = Range (zero, length0@, step0)"]
+            lines += ["row@ = Unsqueeze (now, i1)", "later@ = Greater (all@, row@)"]
+            lines += [f"sc2@ = Where (later@, lowest, {score})"]
+            score = "sc2@"
+        elif "causal" in form.masks:
             lines += ["before@ = Sub (length@, news)", "cut0@ = Slice (triangle, before@, length@, i2)"]
             lines += ["cut1@ = Slice (cut0@, i0, length@, i3)", f"sc2@ = Where (cut1@, {score}, lowest)"]
             score = "sc2@"

@@ -29,6 +29,10 @@ FORMS = {
     "of one head": Decoder(heads=1, width=64, layers=1),
     "of one head of keys": Decoder(heads=4, width=16, shared=4, masks=("causal",)),
     "of two tokens": Decoder(tokens=2, scale="both", layers=1),
+    "that counts positions": Decoder(
+        heads=4, shared=2, tokens=2, layers=1, masks=("causal", "padding"), places="counted"
+    ),
+    "that cuts its table": Decoder(layers=1, places="cut", masks=()),
 }
 
 
@@ -41,7 +45,7 @@ def check_steps(model: Path, library: Library) -> None:
             np.testing.assert_allclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE, err_msg=f"past is {size}")
 
 
-QUICK = ("as GPT-2", "as Llama", "with turned keys")
+QUICK = ("as GPT-2", "as Llama", "with turned keys", "that counts positions")
 """Forms that have, together, nearly all that there is."""
 
 

@@ -20,6 +20,7 @@ FORMS = {
     "of two layers": Decoder(masks=("causal", "padding")),
     "of shared heads": Decoder(heads=4, width=20, shared=2, layers=1),
     "with turned keys": Decoder(heads=3, width=5, turned=True, scale="both", masks=(), layers=1),
+    "that count positions": Decoder(layers=1, masks=(), places="counted"),
 }
 
 

@@ -21,6 +21,7 @@ FORMS = {
     "with turned keys": Decoder(heads=3, width=5, turned=True, scale="both", masks=(), layers=1, batched=True),
     "of one head": Decoder(heads=1, width=12, layers=1, batched=True),
     "of three tokens a step": Decoder(layers=1, tokens=3, batched=True),
+    "that count positions": Decoder(layers=1, tokens=3, masks=("causal",), places="counted", batched=True),
 }
 
 

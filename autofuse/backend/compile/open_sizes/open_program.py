@@ -42,7 +42,7 @@ from autofuse.kernels.open_sizes.open_cache import append_kernel, shift_kernel
 from autofuse.kernels.open_sizes.open_recurrence import recurrence_kernel
 from autofuse.kernels.open_sizes.open_reduction import reduction_kernel
 from autofuse.kernels.open_sizes.open_rows import RowCover, Tile, open_kernel, row_cover
-from autofuse.kernels.open_sizes.open_sum import sum_kernel
+from autofuse.kernels.open_sizes.open_sum import count_kernel, sum_kernel
 from autofuse.kernels.open_sizes.open_turn import sequences_kernel, turn_kernel
 from autofuse.kernels.workload.free_reshape import is_free_reshape
 from autofuse.kernels.workload.workload import BoundWorkload
@@ -67,11 +67,11 @@ class OpenGroup(GroupKind):
     """A group, `bound` at the size of the open graph.
 
     `tiles`: the most rows first, the last with one; a single one of 0 rows where no tensor of the group has the open
-    size; none for a group that is a view. An `attention`, a reduction over all rows (`reduces`), a recurrence over them
-    (`recurs`), an operator that `appends` rows to a cache, one that `turns` an input or an output, one of `sequences`,
-    and a `shift` of rows have one of all rows, an operator with `picked` rows one of so many. `cover`: which of several
-    tiles its kernel takes, as `group_cover` says, and `kernel`: as `group_kernel` emits it, once all tiles have a
-    schedule; None for a view.
+    size; none for a group that is a view. An `attention`, a reduction over all rows (`reduces`), what `counts` them, a
+    recurrence over them (`recurs`), an operator that `appends` rows to a cache, one that `turns` an input or an output,
+    one of `sequences`, and a `shift` of rows have one of all rows, an operator with `picked` rows one of so many.
+    `cover`: which of several tiles its kernel takes, as `group_cover` says, and `kernel`: as `group_kernel` emits it,
+    once all tiles have a schedule; None for a view.
     """
 
     bound: BoundWorkload
@@ -190,14 +190,15 @@ def group_kernel(
     group: OpenGroup,
     emission: Emission,
     threads: int = 1,
-    caches: Collection[str] = (),
+    caches: Mapping[str, str] | None = None,
     own: Collection[str] = (),
 ) -> Kernel | None:
     """The kernel of a group, for so many threads; None for a view. InputError when it cannot be emitted.
 
-    `caches`: tensors that are updated in place. `own`: those that each of several sequences has of its own.
+    `caches`: outputs that are updated in place, each with the input that it extends. `own`: tensors that each of
+    several sequences has of its own.
     """
-    bound = group.bound
+    bound, caches = group.bound, caches or {}
     if is_free_reshape(bound.workload):
         return None
     names = bound.arguments
@@ -208,6 +209,8 @@ def group_kernel(
     if group.appends:
         in_place = bound.outputs[0] in caches
         return append_kernel(group.tiles[0].bound.workload, rows, emission.target, threads, in_place, repeated)
+    if group.counts:
+        return _count_kernel(opened, group, rows, emission.target, repeated, caches)
     if group.turns:
         return turn_kernel(group.tiles[0].bound.workload, rows, emission.target, repeated)
     if group.sequences:
@@ -231,6 +234,17 @@ def group_kernel(
     tiles = _kernel_tiles(group)
     kernel = open_kernel(tiles, rows, emission.target, group.picked, threads, repeated, group.cover)
     return Kernel(kernel.function, _packing(opened, group, kernel.pack))
+
+
+def _count_kernel(
+    opened: OpenLengths, group: OpenGroup, rows: Mapping[int, OpenAxis], target: Target, repeated: Collection[int],
+    caches: Mapping[str, str],
+) -> Kernel:  # fmt: skip
+    """The kernel that says how long an input is; one that is updated in place has room for the new rows."""
+    (source,) = group.bound.inputs
+    kept = next((output for output, given in caches.items() if given == source), "")
+    longer = opened.place(kept) if kept else None
+    return count_kernel(group.tiles[0].bound.workload, rows, target, repeated, longer.more if longer else 0)
 
 
 def _kernel_tiles(group: OpenGroup) -> list[Tile]:

@@ -8,6 +8,7 @@ from autofuse.errors import InputError
 from autofuse.graph.transform.open_sizes.attention import appends
 from autofuse.graph.transform.open_sizes.lengths import OpenLengths
 from autofuse.graph.transform.open_sizes.open_graph import OpenGraph
+from autofuse.graph.transform.open_sizes.over_rows.positions import counts
 
 Caches = Mapping[str, str]
 """Outputs, each with the input that it extends."""
@@ -72,7 +73,7 @@ def _reason(opened: OpenGraph, output: str, given: str) -> str:
     where = opened.place(output)
     if where is None or where.factor != 1:
         return f"the size {opened.symbol} is several rows of it"
-    readers = [reader for reader in graph.consumers.get(given, ()) if reader.name != maker.name]
+    readers = [one for one in graph.consumers.get(given, ()) if one.name != maker.name and not counts(one)]
     if readers:
         return f"{readers[0].op_type} {readers[0].name!r} needs {given!r} as it was"
     return f"{given!r} is an output, too" if given in graph.returned else ""

@@ -19,14 +19,15 @@ class Picked:
 @dataclass(frozen=True, kw_only=True)
 class GroupKind:
     """What a group of operators is where it is not of rows: an `attention`, an operator with `picked` rows, one that
-    `reduces` over all of them, one that `sums` those before each, a recurrence over them (`recurs`), one that `appends`
-    some to a cache, one that `turns` an input or an output, one that puts their `sequences` in front or behind, or two
-    that `shift` rows."""
+    `reduces` over all of them, one that `sums` those before each, one that `counts` them, a recurrence over them
+    (`recurs`), one that `appends` some to a cache, one that `turns` an input or an output, one that puts their
+    `sequences` in front or behind, or two that `shift` rows."""
 
     attention: Attention | None = None
     picked: Picked | None = None
     reduces: bool = False
     sums: bool = False
+    counts: bool = False
     recurs: bool = False
     appends: bool = False
     turns: bool = False
@@ -36,7 +37,7 @@ class GroupKind:
     @property
     def in_tiles(self) -> bool:
         """Whether its kernel is one of tiles of rows, or of fixed sizes; else it is one of all rows at once."""
-        whole = self.reduces or self.sums or self.recurs or self.appends or self.turns or self.sequences
+        whole = self.reduces or self.sums or self.counts or self.recurs or self.appends or self.turns or self.sequences
         return self.attention is None and self.shift is None and not whole
 
     @property

@@ -15,6 +15,7 @@ from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.graph.mapping import names
 from autofuse.graph.model import Graph, Operator
 from autofuse.graph.transform.open_sizes.open_graph import ADVICE, OpenGraph, constant_integers
+from autofuse.graph.transform.open_sizes.over_rows.positions import counts
 
 _EXTREMES = names("ReduceMax ReduceMin")
 """Reductions of all elements of all sequences that have a kernel."""
@@ -38,7 +39,8 @@ def own_tensors(repeats: Repeats, graph: Graph) -> frozenset[str]:
     """
     own = {name for name in graph.inputs if name in repeats.axes}
     for operator in graph.operators:
-        if not own.isdisjoint(operator.inputs) and not reduces_all(graph, operator):
+        one = counts(operator) or reduces_all(graph, operator)
+        if not own.isdisjoint(operator.inputs) and not one:
             own.update(name for name in operator.outputs if name)
     for name in graph.outputs:
         if (name in own) != (name in repeats.axes):

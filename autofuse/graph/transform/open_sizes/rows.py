@@ -19,6 +19,7 @@ from autofuse.graph.own.weight_only import OP_TYPE
 from autofuse.graph.transform.open_sizes.attention import ELEMENTWISE, LONG, REDUCTIONS, VIEWS, appends, attentions
 from autofuse.graph.transform.open_sizes.group_kinds import Picked
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis, OpenGraph, constant_integers, refused, refused_grid
+from autofuse.graph.transform.open_sizes.over_rows.positions import counts
 from autofuse.graph.transform.open_sizes.over_rows.recurrences import recurs
 from autofuse.graph.transform.open_sizes.over_rows.shifts import shifts
 from autofuse.graph.transform.open_sizes.over_rows.turns import turns
@@ -100,7 +101,7 @@ def check_rows(opened: OpenGraph, *, apart: bool = False) -> None:
 def _check_operator(opened: OpenGraph, operator: Operator, apart: bool) -> None:
     touched = [name for name in (*operator.inputs, *operator.outputs) if opened.has(name)]
     whole = not apart and (is_over_rows(opened, operator) or recurs(opened, operator))
-    if not touched or whole or is_over_all(opened, operator):
+    if not touched or whole or is_over_all(opened, operator) or counts(operator):
         return
     if grids := [name for name in touched if name in opened.grids]:
         raise refused_grid(opened, grids[0])
@@ -195,7 +196,7 @@ def sums_rows(opened: OpenGraph, operator: Operator) -> bool:
 
 def is_over_rows(opened: OpenGraph, operator: Operator) -> bool:
     """Whether an operator goes over all rows, by a kernel of its own that no family has."""
-    return reduces_rows(opened, operator) or sums_rows(opened, operator)
+    return reduces_rows(opened, operator) or sums_rows(opened, operator) or counts(operator)
 
 
 def _elementwise(case: _Case) -> bool:
