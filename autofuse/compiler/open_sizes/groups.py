@@ -19,11 +19,11 @@ from autofuse.graph.transform.open_sizes.attention import appends
 from autofuse.graph.transform.open_sizes.group_kinds import GroupKind
 from autofuse.graph.transform.open_sizes.lengths import OpenLengths, joint_attentions
 from autofuse.graph.transform.open_sizes.open_graph import OpenGraph
-from autofuse.graph.transform.open_sizes.over_rows.positions import counts
 from autofuse.graph.transform.open_sizes.over_rows.recurrences import recurs
 from autofuse.graph.transform.open_sizes.over_rows.sequences import is_of_sequences
 from autofuse.graph.transform.open_sizes.over_rows.shifts import shifts
 from autofuse.graph.transform.open_sizes.over_rows.turns import turns
+from autofuse.graph.transform.open_sizes.repeats import counts
 from autofuse.graph.transform.open_sizes.rows import picked_rows, reduces_rows, sums_rows
 
 Operators = tuple[str, ...]

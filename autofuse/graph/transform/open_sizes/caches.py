@@ -8,7 +8,7 @@ from autofuse.errors import InputError
 from autofuse.graph.transform.open_sizes.attention import appends
 from autofuse.graph.transform.open_sizes.lengths import OpenLengths
 from autofuse.graph.transform.open_sizes.open_graph import OpenGraph
-from autofuse.graph.transform.open_sizes.over_rows.positions import counts
+from autofuse.graph.transform.open_sizes.repeats import counts
 
 Caches = Mapping[str, str]
 """Outputs, each with the input that it extends."""

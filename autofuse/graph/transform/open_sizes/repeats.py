@@ -15,7 +15,6 @@ from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.graph.mapping import names
 from autofuse.graph.model import Graph, Operator
 from autofuse.graph.transform.open_sizes.open_graph import ADVICE, OpenGraph, constant_integers
-from autofuse.graph.transform.open_sizes.over_rows.positions import counts
 
 _EXTREMES = names("ReduceMax ReduceMin")
 """Reductions of all elements of all sequences that have a kernel."""
@@ -50,6 +49,12 @@ def own_tensors(repeats: Repeats, graph: Graph) -> frozenset[str]:
                 f"fix {repeats.size.name}, or {ADVICE}"
             )
     return frozenset(own)
+
+
+def counts(operator: Operator) -> bool:
+    """Whether an operator says how long an input is along one axis: it reads nothing of what stands there. The loader
+    leaves no other Shape."""
+    return operator.op_type == "Shape" and not operator.domain
 
 
 def reduces_all(graph: Graph, operator: Operator) -> bool:

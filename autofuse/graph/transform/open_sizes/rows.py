@@ -19,11 +19,10 @@ from autofuse.graph.own.weight_only import OP_TYPE
 from autofuse.graph.transform.open_sizes.attention import ELEMENTWISE, LONG, REDUCTIONS, VIEWS, appends, attentions
 from autofuse.graph.transform.open_sizes.group_kinds import Picked
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis, OpenGraph, constant_integers, refused, refused_grid
-from autofuse.graph.transform.open_sizes.over_rows.positions import counts
 from autofuse.graph.transform.open_sizes.over_rows.recurrences import recurs
 from autofuse.graph.transform.open_sizes.over_rows.shifts import shifts
 from autofuse.graph.transform.open_sizes.over_rows.turns import turns
-from autofuse.graph.transform.open_sizes.repeats import is_over_all
+from autofuse.graph.transform.open_sizes.repeats import counts, is_over_all
 
 _WINDOWS = names(
     """AveragePool BatchNormalization Conv ConvInteger ConvTranspose DepthToSpace GlobalAveragePool GlobalMaxPool

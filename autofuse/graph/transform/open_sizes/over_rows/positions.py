@@ -66,12 +66,6 @@ def with_positions_written_out(graph: Graph, positions: Positions) -> Graph:
     return with_used(graph, writer.operators, writer.tensors, writer.constants)
 
 
-def counts(operator: Operator) -> bool:
-    """Whether an operator says how long an input is along one axis: it reads nothing of what stands there. The loader
-    leaves no other Shape."""
-    return operator.op_type == "Shape" and not operator.domain
-
-
 def _start(graph: Graph, name: str) -> int | None:
     """Where positions begin that an operator makes of constants; None where it makes none."""
     operator = graph.by_name.get(name)
