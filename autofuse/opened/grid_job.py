@@ -40,6 +40,7 @@ from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.graph.model import Graph
 from autofuse.graph.transform.open_sizes.caches import Caches
 from autofuse.graph.transform.open_sizes.extents import Extent, Point
+from autofuse.graph.transform.open_sizes.images.grid_attention import of_one_line
 from autofuse.graph.transform.open_sizes.images.grid_graph import GridGraph
 from autofuse.graph.transform.open_sizes.images.grid_rules import GridGroup, GridOperators, grid_groups
 from autofuse.graph.transform.open_sizes.images.grid_tiles import tile_graph
@@ -213,7 +214,10 @@ def _built(known: GridOperators, group: GridGroup, layouts: Mapping[str, str], l
         for kind, names in (("input", bound.inputs), ("output", bound.outputs))
     )
     if group.attention is not None or group.recurs:
-        largest = bind_workload(known.alone.at(known.alone.high), group.operators, layouts)
+        alone = known.alone
+        if group.attention is not None:
+            alone = of_one_line(alone, alone.graph.by_name[group.attention.softmax])
+        largest = bind_workload(alone.at(alone.high), group.operators, layouts)
         whole = replace(whole, bound=largest)
     if not group.in_tiles:
         return BuiltGroup(group, bound, {(): whole}, GridForm(inputs, outputs, (), ()))

@@ -85,12 +85,12 @@ def open_function(
     kinds: Sequence[str] = ("input", "output"),
     repeated: Collection[int] = (),
     apart: Mapping[int, int] | None = None,
-    in_front: bool = False,
+    along: Mapping[int, int] | None = None,
 ) -> Kernel:
     """A kernel whose body `emit` makes. `rows`: the inputs and outputs, by index, that have an open axis. `kinds`: of
     its arguments: a kernel that writes into an input is given no outputs. `repeated`: those of which each sequence has
     its own, one behind the other, or so many elements `apart` where there is room between them; their number is a
-    further axis, or, `in_front`, the extent of the first one, which is 1 in a sequence.
+    further axis, or the extent of one that they have, which is 1 in a sequence: `along`, by index.
 
     InputError when an open axis is not where rows lie behind one another.
     """
@@ -98,7 +98,7 @@ def open_function(
     with IRBuilder() as ib, builder.prim_func(s_tir=True):
         builder.func_name("main")
         builder.func_attr(FUNCTION_ATTRIBUTES)
-        inputs, outputs, arguments = _arguments(workload, rows, kinds, repeated, in_front)
+        inputs, outputs, arguments = _arguments(workload, rows, kinds, repeated, along or {})
         arguments.elements = {
             index: (apart or {}).get(index) or builder.bind(prod(arguments.one[index].shape))
             for index in arguments.one
@@ -170,7 +170,11 @@ def whole_arrays(workload: Workload, arguments: Mapping[int, Argument], wide: Co
 
 
 def _arguments(
-    workload: Workload, rows: Mapping[int, OpenAxis], kinds: Sequence[str], repeated: Collection[int], in_front: bool
+    workload: Workload,
+    rows: Mapping[int, OpenAxis],
+    kinds: Sequence[str],
+    repeated: Collection[int],
+    along: Mapping[int, int],
 ) -> tuple[list[Any], list[Any], Arguments]:
     """The inputs and outputs of a function that is being built, and the number of rows, read when it runs.
 
@@ -191,11 +195,14 @@ def _arguments(
                     beyond = extent - where.more if where.more else extent
                     found.counts[where.size] = beyond if where.factor == 1 else beyond // where.factor
             lead = [tirx.Var(f"sequences{index}", "int32")] if index in repeated else []
-            behind = shape[1:] if lead and in_front else shape
             found.repeats = lead[0] if lead else found.repeats
+            stands = [*lead, *shape]
+            if lead and index in along:
+                stands = [*shape]
+                stands[along[index]] = lead[0]
             buffer = builder.arg(
                 f"{kind}{index}",
-                builder.buffer([*lead, *behind], value.stored_dtype, align=64),
+                builder.buffer(stands, value.stored_dtype, align=64),
             )
             found.one[index] = Argument(buffer, tuple(shape))
             made[kind].append(buffer)

@@ -58,7 +58,7 @@ def recurrence_kernel(
     target: Target,
     schedule: Schedule,
     repeated: Collection[int] = (),
-    in_front: bool = False,
+    along: Mapping[int, int] | None = None,
 ) -> Kernel:
     """The kernel of `workload`, one recurrence over all rows, at the largest size, under the `schedule` of that.
 
@@ -80,7 +80,7 @@ def recurrence_kernel(
             scope = Scope(workload, _emitter(target, steps, most), arrays, constants.declare)
             RecurrenceEmitter(scope, counted, knobs).emit()
 
-    return open_function(workload, rows, emit, repeated=repeated, in_front=in_front)
+    return open_function(workload, rows, emit, repeated=repeated, along=along)
 
 
 def _emitter(target: Target, steps: Expr, most: int, alone: bool = False) -> Emitter:

@@ -26,10 +26,13 @@ from autofuse.backend.container.stored_axes import image_axes
 from autofuse.device.target import Target
 from autofuse.graph.own.joined_places import merged_axes
 from autofuse.graph.transform.open_sizes.attention import Attention
+from autofuse.graph.transform.open_sizes.extents import Extent
 from autofuse.graph.transform.open_sizes.images.grid_attention import (
     extents_of,
     lies_in_rows,
+    line_axis,
     of_one_image,
+    of_one_line,
     size_of_images,
 )
 from autofuse.graph.transform.open_sizes.images.grid_graph import GridGraph
@@ -129,12 +132,13 @@ def built_kernel(opened: GridGraph, group: BuiltGroup, emission: Emission, threa
     if group.group.attention is not None:
         bound = group.tiles[()].bound
         rows = _rows(opened, bound, group.group.attention)
-        form = AttentionForm(rows=rows, repeated=_each(opened, bound), in_front=True)
+        each = _each(opened, bound, group.group.attention)
+        form = AttentionForm(rows=rows, repeated=each, along=each)
         return attention_kernel(bound.workload, group.group.attention, form, emission.target)
     if group.group.recurs:
         (tile,) = group.tiles.values()
         rows, own = _rows(opened, tile.bound), _each(opened, tile.bound)
-        return recurrence_kernel(tile.bound.workload, rows, emission.target, tile.schedule, own, in_front=True)
+        return recurrence_kernel(tile.bound.workload, rows, emission.target, tile.schedule, own, own)
     if group.group.resizes:
         assert group.form is not None
         resizing = resizing_of(opened, opened.graph.by_name[group.group.operators[0]])
@@ -156,8 +160,11 @@ def built_kernel(opened: GridGraph, group: BuiltGroup, emission: Emission, threa
 def _rows(opened: GridGraph, bound: BoundWorkload, attention: Attention | None = None) -> dict[int, OpenAxis]:
     """The open axis of what one kernel of all places reads and makes of an image, by index; in an attention with the
     number of its extent."""
-    alone = of_one_image(opened)
-    numbers = {} if attention is None else extents_of(alone, alone.graph.by_name[attention.softmax])
+    alone, numbers = of_one_image(opened), dict[Extent, int]()
+    if attention is not None:
+        softmax = alone.graph.by_name[attention.softmax]
+        alone = of_one_line(alone, softmax)
+        numbers = extents_of(alone, softmax)
     found = {}
     for index, name in bound.arguments:
         if alone.has(name) and not (name in alone.parts and not lies_in_rows(alone, name)):
@@ -166,10 +173,15 @@ def _rows(opened: GridGraph, bound: BoundWorkload, attention: Attention | None =
     return found
 
 
-def _each(opened: GridGraph, bound: BoundWorkload) -> list[int]:
-    """What of it each image has of its own, by index."""
+def _each(opened: GridGraph, bound: BoundWorkload, attention: Attention | None = None) -> dict[int, int]:
+    """What of it each image has of its own, by index, and the axis that counts these; in an attention along one side,
+    each line of one."""
     number = size_of_images(opened)
-    return [index for index, name in bound.arguments if number is not None and number in opened.grid(name)]
+    if number is None and attention is not None:
+        softmax = opened.graph.by_name[attention.softmax]
+        lines = {index: line_axis(opened, softmax, name) for index, name in bound.arguments}
+        return {index: axis for index, axis in lines.items() if axis is not None}
+    return {index: 0 for index, name in bound.arguments if number is not None and number in opened.grid(name)}
 
 
 def _row(symbol: str, group: BuiltGroup) -> KernelRow:

@@ -8,7 +8,7 @@ queries are computed one after the other, and read keys and values where they li
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 import tvm
@@ -33,13 +33,13 @@ class AttentionForm:
     """What a kernel of attention is given. `rows`: its inputs and outputs, by index, whose open axis has an extent that
     is read when the kernel runs. `repeated`: those of which each sequence has its own. `wide`: those that lie in memory
     as they do at the largest size. `tails`: inputs with as many places along that axis as there are keys at most, of
-    which the last ones are meant. `in_front`: see `open_function`."""
+    which the last ones are meant. `along`: see `open_function`."""
 
     rows: Mapping[int, OpenAxis]
     repeated: Collection[int] = ()
     wide: Collection[int] = ()
     tails: Mapping[int, int] | None = None
-    in_front: bool = False
+    along: Mapping[int, int] = field(default_factory=dict)
 
 
 def attention_kernel(
@@ -68,7 +68,7 @@ def attention_kernel(
         emits(scope, attention, *counts).emit(given, arrays, threads)
 
     apart = {index: prod(workload.values[index].shape) for index in form.wide}
-    return open_function(workload, form.rows, emit, repeated=form.repeated, apart=apart, in_front=form.in_front)
+    return open_function(workload, form.rows, emit, repeated=form.repeated, apart=apart, along=form.along)
 
 
 def _counted(given: Arguments, where: OpenAxis | None, fixed: int) -> Expr:

@@ -12,11 +12,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from autofuse.graph.model import Graph, Operator
+from autofuse.graph.model import Graph, Operator, Tensor
 from autofuse.graph.transform.open_sizes.attention import COLUMNS, ROWS, Attention, attention_around
 from autofuse.graph.transform.open_sizes.extents import Extent, Point
-from autofuse.graph.transform.open_sizes.images.grid_graph import GridGraph
+from autofuse.graph.transform.open_sizes.images.grid_graph import GridGraph, retargeted
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis, OpenGraph, row_axis
+from autofuse.graph.transform.open_sizes.rows import keeps_rows
 
 
 def grid_attentions(opened: GridGraph) -> dict[str, Attention]:
@@ -24,8 +25,65 @@ def grid_attentions(opened: GridGraph) -> dict[str, Attention]:
     found = {}
     for operator in opened.graph.operators:
         if operator.op_type == "Softmax" and not operator.domain and opened.is_square(operator.inputs[0]):
-            found[operator.name] = _found(opened, operator)
+            found[operator.name] = _found(of_one_line(opened, operator), operator)
     return found
+
+
+def line_of(opened: GridGraph, softmax: Operator) -> Extent | None:
+    """The extent that stands in front of all else in the scores of an attention along one side of an image: how many
+    lines there are, each with an attention of its own. None where there is one attention."""
+    own, rank = opened.axes.get(softmax.outputs[0], {}), len(opened.graph.tensors[softmax.outputs[0]].shape)
+    others = own.keys() - {rank + ROWS, rank + COLUMNS}
+    axis = min(others, default=-1)
+    single = prod(opened.graph.tensors[softmax.outputs[0]].shape[: max(axis, 0)]) == 1
+    return own[axis] if len(others) == 1 and single else None
+
+
+def of_one_line(opened: GridGraph, softmax: Operator) -> GridGraph:
+    """The open graph as the attention of a softmax sees it, of which each line has its own: of one of them. It is so of
+    what has the lines in front; what has them elsewhere stays as it is, and belongs to no such attention."""
+    places = {name: axis for name in opened.axes if (axis := line_axis(opened, softmax, name)) is not None}
+    line = line_of(opened, softmax)
+    if line is None:
+        return opened
+    tensors = {
+        name: _single(tensor, places[name]) if name in places else tensor
+        for name, tensor in opened.graph.tensors.items()
+    }
+    axes = {name: {at: one for at, one in own.items() if at != places.get(name)} for name, own in opened.axes.items()}
+    targets, constants = {}, dict(opened.graph.constants)
+    for name, places in opened.targets.items():
+        targets[name] = {place: one for place, one in places.items() if one != line}
+        constants[name] = retargeted(constants[name], {place: 1 for place, one in places.items() if one == line})
+    graph = replace(opened.graph, tensors=tensors, constants=constants)
+    return replace(opened, graph=graph, axes={name: own for name, own in axes.items() if own}, targets=targets)
+
+
+def _single(tensor: Tensor, axis: int) -> Tensor:
+    """A tensor with one place along an axis."""
+    return replace(tensor, shape=(*tensor.shape[:axis], 1, *tensor.shape[axis + 1 :]))
+
+
+def line_axis(opened: GridGraph, softmax: Operator, name: str) -> int | None:
+    """The axis of a tensor of which each line has its own: it stands in front of all others of more than one place.
+    None for another tensor."""
+    line, own = line_of(opened, softmax), opened.axes.get(name, {})
+    axis = next((at for at, one in own.items() if one == line), None)
+    if axis is None or any(at < axis for at in own) or prod(opened.graph.tensors[name].shape[:axis]) != 1:
+        return None
+    return axis
+
+
+def keeps_lines(opened: GridGraph, softmax: Operator, operator: Operator) -> bool:
+    """Whether an operator of an attention keeps the lines apart, of which each has its own."""
+    line = line_of(opened, softmax)
+    if line is None:
+        return True
+    places = {name: line_axis(opened, softmax, name) for name in opened.axes}
+    axes = {name: OpenAxis(axis) for name, axis in places.items() if axis is not None}
+    touched = [name for name in (*operator.inputs, *operator.outputs) if name in axes]
+    view = OpenGraph(opened.graph, opened.sizes[line.size].name, line.at(opened.point), axes, {})
+    return not touched or (all(name in axes for name in operator.outputs if name) and bool(keeps_rows(view, operator)))
 
 
 def _found(opened: GridGraph, softmax: Operator) -> Attention:

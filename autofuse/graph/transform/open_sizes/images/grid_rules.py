@@ -20,6 +20,8 @@ from autofuse.graph.transform.open_sizes.attention import ELEMENTWISE, VIEWS, At
 from autofuse.graph.transform.open_sizes.images.grid_attention import (
     attending,
     grid_attentions,
+    keeps_lines,
+    line_of,
     of_one_image,
     rows_along,
     size_of_images,
@@ -72,7 +74,12 @@ class GridOperators:
             if not self.opened.touches(operator):
                 continue
             if operator.name in self.attending:
-                if not self._keeps_images(operator):
+                softmax = self.alone.graph.by_name[self.attending[operator.name].softmax]
+                if size_of_images(self.opened) is not None and line_of(self.alone, softmax) is not None:
+                    raise self.opened.refused(
+                        softmax, "it goes along one side of each of several images: fix their number"
+                    )
+                if not self._keeps_images(operator) or not keeps_lines(self.alone, softmax, operator):
                     raise self.opened.refused(operator, "it mixes images, or nothing is known of how it treats them")
                 continue
             if self.reduces(operator) or self.resizes(operator) or self.recurs(operator) or self.joins(operator):
