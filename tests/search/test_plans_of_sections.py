@@ -99,6 +99,9 @@ def test_a_plan_that_wins_in_one_part_only_is_taken_there(tune: Any, device: Siz
     assert small.plan_key != large.plan_key == found.plan_key
     assert small.kernels < large.kernels
     assert all(one.lo > 1 for one in small.raced)
+    assert [one.ratio > 1.5 for one in found.raced] == [True, True, False], "the last part keeps its plan"
+    assert found.raced[-1].ratio == 1.0
+    assert found.decision.ratio == pytest.approx(1 / sum(one.share / one.ratio for one in found.raced))
     taken = compiled(model)
     assert [one.plan_key for one in taken.plans] == [small.plan_key, large.plan_key]
     assert {one.tier for one in taken.plans} == {"hit"}

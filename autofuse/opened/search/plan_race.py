@@ -48,7 +48,8 @@ Contenders = Mapping[str, Planned]
 
 @dataclass(frozen=True)
 class RaceVerdict:
-    """What a race said: the time of what stays over that of the best single plan, over all calls, with its interval.
+    """What a race said: the time of what stays over that of the best single plan, or of the plans of several parts
+    where they are taken, over all calls, with its interval.
 
     `verdict`: one of `VERDICTS`. `problem`: why there is no ratio; `wrong`: whether the best one failed, or that of the
     sections where it raced alone. `chosen`: what is taken then, by section; `sections`: of those whose plan is not the
@@ -189,17 +190,26 @@ def _together_of(found: Sequence[Results], contenders: Contenders) -> RaceVerdic
 def _by_sections(
     single: RaceVerdict, found: Sequence[Results], contenders: Contenders, winner: str, rival: str
 ) -> RaceVerdict:
-    """The plan of each section: the winner's, unless the rival's is another, and faster there beyond doubt."""
-    chosen, told = list(contenders[winner]), list[SizeRatio]()
+    """The plan of each section: the winner's, unless the rival's is another, and faster there beyond doubt. Where one
+    is, what the race says is said of all these plans together against what stays."""
+    taken, told = [winner] * len(found), list[SizeRatio]()
     for place, (blank, results) in enumerate(found):
-        wanted = contenders[rival][place]
-        if rival == winner or wanted is chosen[place]:
+        if rival == winner or contenders[rival][place] is contenders[winner][place]:
             continue
         old, new = results[winner].timed, results[rival].timed
         if old is not None and new is not None and compare(old, new).verdict == FASTER:
-            chosen[place] = wanted
+            taken[place] = rival
             told.append(ratio_at(blank, results[winner], results[rival]))
-    return replace(single, chosen=tuple(chosen), sections=tuple(told))
+    if not told:
+        return replace(single, chosen=contenders[winner])
+    chosen = tuple(contenders[name][place] for place, name in enumerate(taken))
+    at = [
+        replace(blank, ratio=1.0, lo=1.0, hi=1.0)
+        if chosen[place] is contenders[STAYS][place]
+        else ratio_at(blank, results[STAYS], results[taken[place]])
+        for place, (blank, results) in enumerate(found)
+    ]
+    return replace(together(at, chosen), sections=tuple(told))
 
 
 def ratio_at(blank: SizeRatio, old: ContenderResult, new: ContenderResult) -> SizeRatio:
