@@ -73,6 +73,9 @@ def computes_something(model: Path, given: Given, sizes: Sequence[OpenSize], poi
 def read_images(model: Path, given: Given, sizes: Sequence[OpenSize], told: Progress = silent) -> GridModel:
     """The graph of a model of images, compared with what the loader makes of it at several sizes."""
     opened_sizes = open_ones(sizes)
+    none = next((size for size in opened_sizes if not size.low), None)
+    if none is not None:
+        raise InputError(f"--sizes: {none.name} is of images or signals and cannot be 0: let it start at {none.step}")
     base, twins, _ = points(opened_sizes)
     known = (base, *twins, tuple(size.high for size in opened_sizes))
 

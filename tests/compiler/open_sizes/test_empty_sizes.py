@@ -70,6 +70,16 @@ def test_what_is_made_of_no_rows_is_refused(tmp_path: Path, text: str, reason: s
         built(model, "n", 0, 20)
 
 
+@pytest.mark.parametrize("low", [{"batch": (0, 3)}, {"height": (0, 9)}], ids=["no image", "no row of one"])
+def test_images_begin_at_one(tmp_path: Path, low: dict[str, tuple[int, int]]) -> None:
+    text = """none (float[batch, 3, height, 8] x) => (float[batch, 4, height, 8] y) {
+      y = Conv <pads = [1, 1, 1, 1]> (x, w)
+    }"""
+    model = write(tmp_path / "image.onnx", text, {"w": weight(4, 3, 3, 3)})
+    with pytest.raises(InputError, match=f"{next(iter(low))} is of images or signals and cannot be 0: let it start at"):
+        built_over(model, {"batch": (1, 3), "height": (8, 16), **low})
+
+
 def test_a_library_is_run_at_no_rows_on_the_command_line(tmp_path: Path) -> None:
     model = write(tmp_path / "rows.onnx", PERCEPTRON, PERCEPTRON_WEIGHTS)
     built(model, "batch", 0, 4)
