@@ -51,10 +51,10 @@ def of_one_line(opened: GridGraph, softmax: Operator) -> GridGraph:
         for name, tensor in opened.graph.tensors.items()
     }
     axes = {name: {at: one for at, one in own.items() if at != places.get(name)} for name, own in opened.axes.items()}
-    targets, constants = {}, dict(opened.graph.constants)
-    for name, places in opened.targets.items():
-        targets[name] = {place: one for place, one in places.items() if one != line}
-        constants[name] = retargeted(constants[name], {place: 1 for place, one in places.items() if one == line})
+    targets, constants = dict(opened.targets), dict(opened.graph.constants)
+    for name, wanted in opened.targets.items():
+        targets[name] = {place: one for place, one in wanted.items() if one != line}
+        constants[name] = retargeted(constants[name], {place: 1 for place, one in wanted.items() if one == line})
     graph = replace(opened.graph, tensors=tensors, constants=constants)
     return replace(opened, graph=graph, axes={name: own for name, own in axes.items() if own}, targets=targets)
 
