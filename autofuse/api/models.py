@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -196,14 +197,24 @@ def _compile_open(
     """Compile a model with such sizes open: rows of a batch or of tokens, or images. Where it ends in what finds as
     many places as the data say, ONNX Runtime runs that end."""
     from autofuse.compiler import compile_in, compile_open
+    from autofuse.compiler.open_sizes.head_race import HEAD, compile_alone, is_alike, newest_verdict
     from autofuse.compiler.parts.open_head import finds_places, of_a_head
     from autofuse.opened.grid_job import compile_grid
     from autofuse.opened.kinds import over_images
+    from autofuse.values.names import ONNX_RUNTIME
 
     def compiled(read: Path, opened: Sequence[OpenSize] = sizes, head: OpenHead | None = None) -> CompileReport:
         known: Given = given if opened is sizes else {}
         make = compile_grid if over_images(read, known, opened) else compile_open
         return make(context, model, output, known, opened, plan, key, progress, kept, form, head)
+
+    def compiled_head(head: OpenHead) -> CompileReport:
+        verdict = newest_verdict(context, head, sizes) if plan is None else None
+        if verdict is not None and verdict.side == ONNX_RUNTIME and is_alike(head):
+            return compile_alone(context, model, output, head, f"measured: {verdict.text}", key)
+        if verdict is not None and verdict.side == HEAD:
+            head = replace(head, rowless=f"measured: {verdict.text}")
+        return compiled(head.path, head.sizes or sizes, head)
 
     try:
         return compiled(model)
@@ -211,7 +222,7 @@ def _compile_open(
         if form != "so" or kept or context.policy.require_complete or not finds_places(model):
             raise
         try:
-            return of_a_head(model, given, sizes, error, lambda one: compiled(one.path, one.sizes or sizes, one))
+            return of_a_head(model, given, sizes, error, compiled_head)
         except InputError:
             fixed = {size.name: size.low for size in sizes if size.is_fixed}
             with suppress(InputError):

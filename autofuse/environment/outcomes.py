@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
 
 from autofuse.database.ask.times import timed_plans
 from autofuse.database.ask.views import races_of
@@ -17,6 +17,7 @@ from autofuse.measure.networks.bench import ContenderResult
 from autofuse.values.ratios import Timed
 
 NO_TIME = "no time"
+Found = TypeVar("Found")
 
 
 def plan_outcome(
@@ -43,8 +44,34 @@ def plan_outcome(
 
 def record_race(base: ProfilingDatabase, setting: Setting, key: str, results: Mapping[str, ContenderResult]) -> None:
     """Keep the times of a race of whole models under a key of what was raced; `setting`: one of this database."""
-    series = uuid.uuid4().hex
-    outcomes = [plan_outcome(result, name, series, None) for name, result in results.items()]
+    _record(base, setting, key, {uuid.uuid4().hex: results})
+
+
+@dataclass(frozen=True)
+class AtSize(Generic[Found]):
+    """What a race of open sizes `found` at one `size`, whose neighbours have a `share` of all calls."""
+
+    size: str
+    share: float
+    found: Found
+
+
+def record_races(
+    base: ProfilingDatabase, setting: Setting, key: str, races: Sequence[AtSize[Mapping[str, ContenderResult]]]
+) -> None:
+    """Keep a race of whole models at several sizes, as `record_race` keeps one at fixed sizes."""
+    race = uuid.uuid4().hex
+    _record(base, setting, key, {f"{race}/{one.share:.6g}/{one.size}": one.found for one in races})
+
+
+def _record(
+    base: ProfilingDatabase, setting: Setting, key: str, races: Mapping[str, Mapping[str, ContenderResult]]
+) -> None:
+    outcomes = [
+        plan_outcome(result, name, series, None)
+        for series, results in races.items()
+        for name, result in results.items()
+    ]
     with base.writing() as sql:
         record_benchmark(sql, setting, key, outcomes)
 
@@ -52,9 +79,26 @@ def record_race(base: ProfilingDatabase, setting: Setting, key: str, results: Ma
 def newest_race(base: ProfilingDatabase, setting: Setting, key: str) -> dict[str, Timed]:
     """The times of the contenders, by name, in the newest race that was kept under a key in this setting."""
     here = _races_here(base, setting, key)
-    newest = [row for row in here if row["series"] == here[-1]["series"]]
-    times = timed_plans(newest)
-    numbers = {row["name"]: row["plan_measurement_id"] for row in newest}
+    return _times(here, here[-1]["series"]) if here else {}
+
+
+def newest_races(base: ProfilingDatabase, setting: Setting, key: str) -> list[AtSize[Mapping[str, Timed]]]:
+    """The times of the contenders at each size of the newest race that `record_races` kept under a key here."""
+    here = _races_here(base, setting, key)
+    newest = here[-1]["series"].partition("/")[0] if here else ""
+    found = list[AtSize[Mapping[str, Timed]]]()
+    for series in dict.fromkeys(row["series"] for row in here):
+        race, share, size = f"{series}//".split("/", 2)
+        if race == newest and size:
+            found.append(AtSize(size.rstrip("/"), float(share), _times(here, series)))
+    return found
+
+
+def _times(rows: Sequence[Mapping[str, Any]], series: str) -> dict[str, Timed]:
+    """The times of a series, by the contenders' names."""
+    own = [row for row in rows if row["series"] == series]
+    times = timed_plans(own)
+    numbers = {row["name"]: row["plan_measurement_id"] for row in own}
     return {name: times[number] for name, number in numbers.items() if number in times}
 
 

@@ -110,7 +110,7 @@ def compile_grid(
     read = read_images(model if head is None else head.path, given, sizes, told)
     emission = Emission(context.environment.target)
     rows = RowSegments(context, emission)
-    choice = None if head is None else rows.found(head.choice(read.opened.graph))
+    choice = None if head is None else rows.of_head(head, read.opened.graph)
     told(LOOKING_UP, 0, 1)
     chosen = find_open_plans(context, form_of_images(context, read), plan)
     scheduled = [_scheduled(context, read, one, emission) for one in chosen]

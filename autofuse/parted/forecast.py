@@ -56,8 +56,10 @@ def forecast_head(head: OpenHead, place: Place, request: SearchRequest) -> Parts
     asked, budget_s = of_head(head, request), request.budget_s
     choice, _ = head_with_rows(head, place, asked)
     head_us, rows_us = head_work_us(choice), [piece.work_us for piece in choice.rows]
-    own_s = [None if budget_s is None else budget_s * us / (head_us + sum(rows_us)) for us in (head_us, *rows_us)]
+    race_s = Ending((*choice.segments, *choice.rows), budget_s, now()).kept_s(())
+    shared_s = None if budget_s is None else budget_s - race_s
+    own_s = [None if shared_s is None else shared_s * us / (head_us + sum(rows_us)) for us in (head_us, *rows_us)]
     found = forecast_open(head.path, place, replace(asked, budget_s=own_s[0]))
     rows = tuple(RowsForecast(kinds_of(piece), one_s) for piece, one_s in zip(choice.rows, own_s[1:], strict=True))
     parts, rest = part_reports(choice), rest_reports(choice)
-    return PartsForecast(parts, rest, (found,), 0.0, rows, found.device, found.threads)
+    return PartsForecast(parts, rest, (found,), race_s, rows, found.device, found.threads)

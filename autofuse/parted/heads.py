@@ -8,32 +8,31 @@ from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
-import numpy as np
-
-from autofuse.backend.container.metadata import InputSpec, Metadata
-from autofuse.backend.library.arrays import example
+from autofuse.backend.container.metadata import Metadata
 from autofuse.backend.library.library import read_metadata
-from autofuse.benchmark import OWN, SEED, BenchReport, BenchRequest, kept, line_up, report_of
+from autofuse.benchmark import OWN, BenchReport, BenchRequest, kept, line_up, report_of
 from autofuse.compiler import Context, Policy
+from autofuse.compiler.open_sizes.head_race import HeadVerdict
 from autofuse.compiler.open_sizes.reading import read_open
 from autofuse.compiler.parts.open_head import OpenHead
 from autofuse.environment.place import Place
 from autofuse.errors import InputError
 from autofuse.graph.loading.given.sizes import OpenSize
-from autofuse.graph.parts.source import Source
 from autofuse.opened.bench import SizesReport, mixed, raced_over, require_range
 from autofuse.opened.kinds import over_images, read_images
 from autofuse.opened.tune import tune_open
-from autofuse.parted.in_time import LEAST_SEGMENT_S
-from autofuse.parted.race import Array, Task, answers, raced
+from autofuse.parted.cases import sized_task
+from autofuse.parted.head_race import NOT_RACED, HeadRace
+from autofuse.parted.in_time import LEAST_SEGMENT_S, Ending
+from autofuse.parted.race import raced
+from autofuse.parted.together import NO_RACE
 from autofuse.parted.tune import rows_with_files, search_segment
 from autofuse.search.budget.budget import crowding, now, total_worked
-from autofuse.search.progress import SearchRequest, TuneResult
+from autofuse.search.progress import Progress, SearchRequest, TuneResult
 from autofuse.segments.choice import Choice, Piece
-from autofuse.segments.read import read_whole
 from autofuse.segments.report import part_reports
-from autofuse.values.arguments import Given, file_title
-from autofuse.values.names import TVM_UNTUNED
+from autofuse.values.arguments import file_title
+from autofuse.values.names import ONNX_RUNTIME, TVM_UNTUNED
 from autofuse.values.scratch import scratch_folder
 
 Build = Callable[[Context, Path, str | None], object]
@@ -41,7 +40,8 @@ Build = Callable[[Context, Path, str | None], object]
 
 
 def tune_head(model: Path, head: OpenHead, place: Place, request: SearchRequest, since: float) -> TuneResult:
-    """Tune the head of a model, and its segments of rows, each for its share of the work; see `autofuse.api.tune`.
+    """Tune the head of a model, and its segments of rows, each for its share of the work, then race the whole with ONNX
+    Runtime alone; see `autofuse.api.tune`.
 
     `request.trials`: of each of them. `since`: when the budget began. InputError for a head whose sizes cannot be open.
     """
@@ -49,9 +49,11 @@ def tune_head(model: Path, head: OpenHead, place: Place, request: SearchRequest,
     began, worked_s = now(), total_worked()
     choice, files = head_with_rows(head, place, asked)
     read_s = now() - began
-    least_s = LEAST_SEGMENT_S * crowding(read_s, total_worked() - worked_s)
-    head_us = head_work_us(choice)
-    left_us, budget_s = head_us + sum(piece.work_us for piece in choice.rows), request.budget_s
+    crowded = crowding(read_s, total_worked() - worked_s)
+    ending = Ending((*choice.segments, *choice.rows), request.budget_s, since, crowded)
+    least_s, head_us = LEAST_SEGMENT_S * crowded, head_work_us(choice)
+    left_us = head_us + sum(piece.work_us for piece in choice.rows)
+    budget_s = None if request.budget_s is None else request.budget_s - ending.kept_s([])
     own_s = budget_s
     if budget_s is not None:  # the head is read anew by its search, which the budget counts from its beginning
         searching_s = max(0.0, since + budget_s - now() - read_s)
@@ -65,7 +67,19 @@ def tune_head(model: Path, head: OpenHead, place: Place, request: SearchRequest,
             own_s = None if budget_s is None else max(1.0, since + budget_s - now()) * piece.work_us / left_us
             searched = replace(request, budget_s=own_s, given={})
             results.append(search_segment(path, piece, place, searched))
-    return head_together(model, choice, request, results, now() - since)
+    race = HeadRace(model, head, place, request, bool(choice.rows))
+    said = _raced(race, ending, results[0].run_id, now() - since)
+    return head_together(model, choice, request, results, said, now() - since)
+
+
+def _raced(race: HeadRace, ending: Ending, run_id: int, elapsed_s: float) -> HeadVerdict | str:
+    """What the race said, or why there was none."""
+    in_time = ending.race([])
+    if in_time is None:
+        return f"{NOT_RACED}{NO_RACE}"
+    told = Progress("confirming", "racing the model with ONNX Runtime alone", elapsed_s, race.request.budget_s)
+    race.request.progress(told)
+    return race.run(ending.race_s, in_time.left, run_id)
 
 
 def of_head(head: OpenHead, request: SearchRequest) -> SearchRequest:
@@ -86,13 +100,18 @@ def head_with_rows(head: OpenHead, place: Place, request: SearchRequest) -> tupl
 
 
 def head_together(
-    model: Path, choice: Choice, request: SearchRequest, results: Sequence[TuneResult], elapsed_s: float
-) -> TuneResult:
-    """The search of the head, with those of the segments of rows."""
-    notes = [results[0].warning, *(f"{one.model}: {one.warning}" for one in results[1:] if one.warning)]
+    model: Path, choice: Choice, request: SearchRequest, results: Sequence[TuneResult], said: HeadVerdict | str,
+    elapsed_s: float,
+) -> TuneResult:  # fmt: skip
+    """The search of the head, with those of the segments of rows, and what the race `said`."""
+    verdict = None if isinstance(said, str) else said
+    notes = [said] if isinstance(said, str) else []
+    notes += [results[0].warning, *(f"{one.model}: {one.warning}" for one in results[1:] if one.warning)]
     return replace(
         results[0],
         model=file_title(model),
+        chosen=ONNX_RUNTIME if verdict is not None and verdict.side == ONNX_RUNTIME else results[0].chosen,
+        alone="" if verdict is None else verdict.text,
         elapsed_s=elapsed_s,
         **{name: sum(getattr(one, name) for one in results) for name in ("measured", "failed", "hits", "plan_trials")},
         kernels=sum(one.kernels for one in results),
@@ -131,7 +150,7 @@ def bench_head(
         rivals = [rival for rival in request.against if rival != TVM_UNTUNED]
         found: dict[int | str, BenchReport] = {}
         for count, form in over.forms.items():
-            choice, task = _task(model, form, metadata, folder / f"{count}.onnx")
+            choice, task = sized_task(model, form, metadata, folder / f"{count}.onnx")
             contenders = line_up(own, rivals, built, partial(Path, task.model))
             results = raced(context, choice, contenders, task, request.budget_s / len(over.forms))
             found[count] = report_of(
@@ -143,28 +162,3 @@ def bench_head(
 def _require_parts(library: Path, metadata: Metadata) -> None:
     if metadata.parts is None:
         raise InputError(f"--library: {library} is of another model: ONNX Runtime runs no part of it")
-
-
-def _task(model: Path, form: Given, metadata: Metadata, file: Path) -> tuple[Choice, Task]:
-    """The model at one size, as a case of a race; `file`: where it is written."""
-    choice = read_whole(model, form, "")
-    if choice is None:
-        raise InputError(f"{model}: ONNX Runtime computes some of its operators otherwise than ONNX says")
-    file.write_bytes(choice.source.sized())
-    inputs = _inputs(choice.source, metadata)
-    (wanted,) = answers(choice, file, [inputs], optimise=False)
-    return choice, Task(inputs, tuple(wanted[name] for name in choice.source.results), file, metadata.kernels)
-
-
-def _inputs(source: Source, metadata: Metadata) -> dict[str, Array]:
-    """Reproducible inputs of a model of fixed sizes; see `PartedLibrary.example_inputs`."""
-    known = {spec.name: spec for program in metadata.main for spec in program.inputs}
-    generator, found = np.random.default_rng(SEED), {}
-    for name in source.inputs:
-        value = source.type_of(name)
-        if not value.dtype or value.shape is None:
-            raise InputError(f"input {name!r} is {value.text}, which cannot be made up")
-        shape = tuple(size for size in value.shape if isinstance(size, int))
-        spec = known.get(name) or InputSpec(name, shape, value.dtype)
-        found[name] = example(replace(spec, shape=shape), generator)
-    return found

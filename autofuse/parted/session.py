@@ -19,6 +19,7 @@ from autofuse.graph.loading.given.sizes import open_ones
 from autofuse.measure.networks.bench import ContenderResult
 from autofuse.opened.search import opening
 from autofuse.opened.search.opening import ReadModel, read_sized
+from autofuse.parted.head_race import NO_RACE_IN_JOBS
 from autofuse.parted.heads import head_together, head_with_rows, head_work_us, of_head
 from autofuse.parted.in_time import UNSURE
 from autofuse.parted.race import raced_whole
@@ -242,7 +243,7 @@ class _Opening:
         return PartsSession(
             [own, *self._pieces(folder / f"{file_title(model)}-rows", choice.rows, files)],
             [head_work_us(choice), *(piece.work_us for piece in choice.rows)], started,
-            lambda results, _, seconds: head_together(model, choice, request, results, seconds),
+            lambda results, _, seconds: head_together(model, choice, request, results, NO_RACE_IN_JOBS, seconds),
         )  # fmt: skip
 
     def _pieces(self, stem: Path, pieces: Sequence[Piece], files: Mapping[Piece, bytes]) -> list[SearchSession]:

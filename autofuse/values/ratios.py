@@ -16,8 +16,9 @@ Noise never decides which of several contenders is chosen: `decide`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from statistics import median
 
 from autofuse.values.statistics import Interval, median_interval, ratio_interval
@@ -152,6 +153,21 @@ def verdict_of(low: float, high: float) -> str:
 def differs(ratio: Ratio, margin: float) -> bool:
     """Whether a ratio's interval leaves out 1 by more than `margin`."""
     return ratio.lo is not None and ratio.hi is not None and (ratio.lo > 1 + margin or ratio.hi < 1 / (1 + margin))
+
+
+def over_shares(ratios: Sequence[tuple[Ratio, float]]) -> Ratio | None:
+    """The geometric mean of ratios, each with the share that it has of all; None where one of them has no value."""
+    known = [(one.value, one.lo, one.hi) for one, _ in ratios if one.value and one.lo and one.hi]
+    total = sum(share for _, share in ratios)
+    if not ratios or len(known) < len(ratios) or not total:
+        return None
+    powers = [share / total for _, share in ratios]
+    value, low, high = (
+        prod(one**power for one, power in zip(each, powers, strict=True)) for each in zip(*known, strict=True)
+    )
+    old, new = (sum(getattr(one, name) * share for one, share in ratios) / total for name in ("old_us", "new_us"))
+    verdict = verdict_of(low, high)
+    return Ratio(old, new, min(one.blocks for one, _ in ratios), verdict != UNDECIDED, verdict, value, low, high)
 
 
 def same_thing(one: Timed) -> Ratio:

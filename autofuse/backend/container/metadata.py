@@ -138,7 +138,7 @@ class Metadata:
         """The format of a library with open sizes, or with segments of rows; 0 without."""
         if self.parts is not None and self.parts.of_rows:
             return FORMAT_OF_ROWS
-        if not any(program.opened for program in self.programs):
+        if not any(program.opened for program in self.programs) and not (self.parts and self.parts.sizes):
             return 0
         if self.parts is not None:
             return FORMAT_OF_HEADS

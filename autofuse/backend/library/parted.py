@@ -240,17 +240,18 @@ def _input_specs(metadata: Metadata, sizes: Mapping[str, int]) -> list[InputSpec
     library does not leave open."""
     assert metadata.parts is not None
     own = {spec.name: spec for program in metadata.main for spec in program.inputs}
-    opened = metadata.opened
+    opened, ranges = metadata.opened, {size.name: size.high for size in metadata.parts.sizes}
     named = {size for spec in metadata.parts.inputs for size in spec.shape or () if isinstance(size, str)}
-    if unknown := [name for name in sizes if opened is None or name not in named]:
-        reason = "so its library has fixed sizes" if opened is None else f"which leaves {listed(sorted(named))} open"
+    fixed = not (opened or ranges)
+    if unknown := [name for name in sizes if fixed or name not in named]:
+        reason = "so its library has fixed sizes" if fixed else f"which leaves {listed(sorted(named))} open"
         raise InputError(f"--sizes: {unknown[0]}: ONNX Runtime runs a part of this model, {reason}")
     if opened is not None:
         specs = metadata.programs[0].inputs
         shapes = opened.input_shapes(specs, sizes)
         own = {spec.name: replace(spec, shape=shape) for spec, shape in zip(specs, shapes, strict=True)}
-        sizes = {**{size.name: size.high for size in opened.sizes}, **sizes}
-    found = []
+        ranges |= {size.name: size.high for size in opened.sizes}
+    sizes, found = {**ranges, **sizes}, []
     for spec in metadata.parts.inputs:
         if not spec.dtype or spec.shape is None:
             raise InputError(f"input {spec.name!r} is {spec.type}, which cannot be made up; give it")

@@ -12,7 +12,7 @@ from rich.text import Text
 from autofuse.cli.screens.render import beside, records
 from autofuse.cli.screens.waterfall_view import facts, waterfall_text
 from autofuse.values.arguments import format_duration, micros, size
-from autofuse.values.names import counted
+from autofuse.values.names import ONNX_RUNTIME, counted
 
 if TYPE_CHECKING:
     from autofuse.api.results import (
@@ -97,6 +97,8 @@ def _facts_of_tiles(result: TuneResult) -> Iterator[tuple[str, str]]:
     yield "searched", f"{counted(len(result.tiles), 'tile')} of {counted(result.kernels, 'kernel')}"
     if result.ranges:
         yield "chosen", "; ".join(_range(one) for one in result.ranges)
+    elif result.chosen == ONNX_RUNTIME:
+        yield "chosen", "ONNX Runtime runs the model"
     else:
         yield "chosen", f"plan {result.chosen}, {counted(result.kernels, 'kernel')}"
     if result.parts:
@@ -105,6 +107,8 @@ def _facts_of_tiles(result: TuneResult) -> Iterator[tuple[str, str]]:
         yield "decided", decision_text(result.decision)
     if result.raced:
         yield "at sizes", ", ".join(_at_size(one) for one in result.raced)
+    if result.alone:
+        yield "as a whole", result.alone
     yield "candidates", _candidates(result)
     if result.warning:
         yield "warning", result.warning

@@ -11,6 +11,7 @@ from autofuse.compiler.open_sizes.plans import find_open_plans
 from autofuse.compiler.open_sizes.reading import OpenModel, read_open
 from autofuse.compiler.open_sizes.tiles import reports_of_rows
 from autofuse.compiler.open_sizes.tiling import Tiled, form_of_rows, tiled
+from autofuse.compiler.parts.open_head import OpenHead
 from autofuse.compiler.report import MEASURED_HERE, CompileReport
 from autofuse.errors import AutofuseError, InputError
 from autofuse.graph.loading.given.sizes import OpenSize
@@ -44,6 +45,16 @@ class RowSegments:
         if self.context.policy.measured_only or not may_have_rows(choice):
             return choice
         return with_rows(choice, self._examined)
+
+    def of_head(self, head: OpenHead, graph: Graph) -> Choice:
+        """The parts of a model of open sizes, whose head has this graph; without segments of rows where these are left
+        to ONNX Runtime."""
+        choice = head.choice(graph)
+        found = self.found(choice)
+        if not head.rowless:
+            return found
+        places = [node.place for piece in found.rows for node in piece.nodes]
+        return replace(choice, reasons={**choice.reasons, **dict.fromkeys(places, head.rowless)})
 
     def programs(self, choice: Choice) -> tuple[RowProgram, ...]:
         """The programs of the segments of rows, in their order."""

@@ -44,7 +44,8 @@ DRAWN = 8
 class OpenHead:
     """A model in parts, one of which is the head. `path`: the file of the head; `asked`: the open sizes of the model;
     `sizes`: those that the head leaves open, where they are others. `pieces`: all parts; `place`: that of the head
-    among them; `reasons`: see `Choice`."""
+    among them; `reasons`: see `Choice`; `rowless`: why segments of rows are left to ONNX Runtime; "" where they are
+    not."""
 
     path: Path
     source: Source
@@ -53,6 +54,7 @@ class OpenHead:
     reasons: Mapping[int, str]
     asked: tuple[OpenSize, ...]
     sizes: tuple[OpenSize, ...] = ()
+    rowless: str = ""
 
     @property
     def own(self) -> Piece:

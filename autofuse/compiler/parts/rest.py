@@ -98,14 +98,15 @@ def rest_of(
     """What a library holds besides the segments; the whole model as it is where there are none.
 
     `bodies`: the models of the rest that have segments in bodies. `rows`: the programs of its segments of rows.
-    `sizes`: the model's open ones, where a head of it is ours.
+    `sizes`: the model's open ones, where a head of it is or was ours.
     """
     source = choice.source
     inputs = tuple(_spec(choice, name) for name in source.inputs)
     outputs = tuple(_spec(choice, name) for name in source.results)
+    specs = tuple(SizeSpec(size.name, size.low, size.high, size.step) for size in sizes)
     if not choice.all_segments and not rows:
         order = (PartSpec(None, 0, source.inputs, source.outputs),)
-        return Rest((source.whole(),), Parts(inputs, outputs, order), source.origin)
+        return Rest((source.whole(),), Parts(inputs, outputs, order, sizes=specs), source.origin)
     changed = {} if bodies is None else bodies.models
     models = [changed.get(number) or piece.content for number, piece in enumerate(choice.rest)]
     found = []
@@ -115,7 +116,6 @@ def rest_of(
         program = next(segments) if own else next(counting) if piece.most_rows else None
         found.append(PartSpec(program, None if own else next(rest), piece.inputs, piece.outputs))
     provider = b"" if bodies is None else bodies.provider
-    specs = tuple(SizeSpec(size.name, size.low, size.high, size.step) for size in sizes)
     parts = Parts(inputs, outputs, tuple(found), sizes=specs)
     return Rest(tuple(models), parts, source.origin, provider, tuple(rows))
 
