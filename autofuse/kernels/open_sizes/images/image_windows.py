@@ -28,6 +28,9 @@ from autofuse.kernels.tir.emit import Expr
 SHORT = 24
 """Results of a row up to which tiles below each other are computed one after the other: what is asked of a row is asked
 once for all of them (Zen 4: rows of 9 and 14 take 0.9 of the time, rows of 56 and 112 longer)."""
+SCATTERED = 4
+"""Results of a tile at most where the channels of a place lie apart: each lane is a load of its own then. Eight took
+LLVM up to 7 s where four take 2 s, and are no faster (Zen 5, poolings of 3x3 and 5x5: 0.9 to 1.3 of the time)."""
 WAITING = 2
 """Sums of a result, as if there were so many: those of neighbouring tiles are computed while others wait."""
 
@@ -41,6 +44,8 @@ class _ImageWindows(WindowedEmitter):
         self.outer = self.windows[:-1]
         self.extents = self.lengths = extents
         self.below: tuple[Expr, Expr] | None = None
+        apart = scope.workload.values[self.x].block == 0 and self.lanes > 1
+        self.pixels = min(int(knobs["pixels"]), SCATTERED) if apart else int(knobs["pixels"])
 
     def emit(self) -> None:
         """See WindowedEmitter: short rows and long ones have code of their own, where the range has both."""
@@ -74,7 +79,7 @@ class _ImageWindows(WindowedEmitter):
 
     def row(self, visit: Visit) -> None:
         """See WindowedEmitter."""
-        RowParts(self.emitter, self.lengths, int(self.knobs["pixels"]), WAITING).emit(self.windows[-1], visit)
+        RowParts(self.emitter, self.lengths, self.pixels, WAITING).emit(self.windows[-1], visit)
 
     def tile(self, site: TilePlace) -> None:
         """See WindowedEmitter."""
