@@ -21,7 +21,7 @@ from autofuse.errors import StrictMissError
 from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.kernels.families.contraction.family import CONTRACTION
 from autofuse.kernels.open_sizes.images.grid_tiles import Range, widths
-from autofuse.kernels.open_sizes.images.whole_grid import algorithm, sample_for, winograd_samples
+from autofuse.kernels.open_sizes.images.whole_grid import Costs, algorithm, sample_for, winograd_samples
 from autofuse.kernels.schedule.covers import cheapest
 from autofuse.kernels.workload.workload import Workload
 from autofuse.opened.grid_job import form_of_images, grid_plan
@@ -89,9 +89,29 @@ def test_samples_are_within_the_range_and_small_ones_stand_for_small_images() ->
     assert [one.lengths for one in winograd_samples([Range(16, 500), Range(16, 500)])] == [(64,), (112,)]
     assert [one.lengths for one in winograd_samples([Range(1, 6), Range(1, 7)])] == [(8,), (8,)]
     both, form = [(1, 64, 40), (1, 8, 8)], SimpleNamespace(fixed=())
-    assert [sample_for(form, both, (1, *extents)) for extents in ((8, 8), (1, 16), (1, 17), (40, 40))] == [
+    assert [sample_for(form, both, (1, *extents)) for extents in ((8, 8), (2, 20), (4, 40), (40, 40))] == [
         both[1], both[1], both[0], both[0],
     ]  # fmt: skip
+
+
+def test_maps_of_few_places_are_computed_by_what_reads_least() -> None:
+    """Rows of one map are computed directly, which reads each weight once; tiles of 2x2 and of 4x4 pay later."""
+
+    def cheapest_way(high: int, wide: int) -> int:
+        costs = Costs(high, wide)
+        return min((0, 2, 4), key=lambda side: costs.winograd(side) if side else costs.direct)
+
+    ways = {(1, 1): 0, (1, 10): 0, (2, 2): 0, (3, 3): 2, (8, 8): 2, (2, 20): 2, (4, 40): 4, (32, 32): 4}
+    assert {at: cheapest_way(*at) for at in ways} == ways
+
+
+@pytest.mark.parametrize("threads", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_maps_of_few_rows_or_columns_are_right(tmp_path: Path, threads: int) -> None:
+    """Rows so short that a window looks beyond both borders among them."""
+    model = write(tmp_path / "one.onnx", ONE, {"w1": WEIGHTS["w1"]})
+    library = built_images(model, {"height": (1, 40), "width": (1, 40)}, threads=threads)
+    shapes = [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (5, 1), (1, 9), (1, 40), (40, 1), (2, 20), (3, 5), (8, 12)]
+    check_images(model, library, [{"height": high, "width": wide} for high, wide in shapes])
 
 
 @pytest.mark.parametrize("pixels", [1, 2, 6, 14])

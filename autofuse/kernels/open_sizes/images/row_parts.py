@@ -131,6 +131,9 @@ class RowParts:
         extents, phases = self.extents, window.phases
         if extents.borders:
             ends = edges(window, extents.borders[-1])
+            if sum(ends) > extents.least:
+                self._narrow(window, ends, visit)
+                return
             if sum(ends):
                 self._with_ends(window, ends, visit)
                 return
@@ -152,6 +155,20 @@ class RowParts:
             start = builder.bind(tirx.min(before + tile * width, end - width))
             visit(window, Run(first, width, 1, clean=True), start)
         return builder.bind(before + often * width)
+
+    def _narrow(self, window: Window, ends: tuple[int, int], visit: Visit) -> None:
+        """Rows of which some are so short that a result sees both borders: each of these lengths by itself."""
+        extents, whole = self.extents, sum(ends)
+        border, rest = extents.borders[-1], extents.seen_columns - extents.columns * window.stride
+        for length, beyond in product(range(extents.least, whole, extents.unit), border.beyond):
+            with self.emitter.when(tirx.all(extents.columns == length, rest == beyond)):
+                narrow = _ending(window, length, border.pad, beyond)
+                for start in range(0, length, self.pixels):
+                    visit(narrow, Run(start, min(self.pixels, length - start), 1, clean=False), start)
+        longer = extents.within(whole, extents.most)
+        if longer is not None:
+            with self.emitter.when(extents.columns >= whole):
+                replace(self, extents=longer)._with_ends(window, ends, visit)
 
     def _with_ends(self, window: Window, ends: tuple[int, int], visit: Visit) -> None:
         """A row whose first and last results look beyond the borders: so many at each of its `ends`."""
@@ -188,7 +205,11 @@ class RowParts:
 
 def bordered(along: Window, pad: int, beyond: int) -> Window:
     """A window along a row with borders, long enough that some results see none of them."""
-    outputs = max(along.outputs, LONG)
+    return _ending(along, max(along.outputs, LONG), pad, beyond)
+
+
+def _ending(along: Window, outputs: int, pad: int, beyond: int) -> Window:
+    """A window along a row of so many results."""
     size = outputs * along.stride + beyond
     reach = (outputs - 1) * along.stride + (along.taps - 1) * along.dilation + 1
     return Window(size, along.taps, along.stride, along.dilation, pad, max(reach - pad - size, 0), outputs)

@@ -7,9 +7,11 @@ are computed row by row: their rows are as long as those of the image.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from math import gcd, prod
+from typing import Any
 
 import tvm.script.ir_builder.tirx as builder
 from tvm import tirx
@@ -23,7 +25,6 @@ from autofuse.kernels.families.contraction.form import (
     group_lanes,
     group_lanes_refusal,
 )
-from autofuse.kernels.families.contraction.guesses.winograd import LEAST_TILES
 from autofuse.kernels.families.contraction.parallel_grid import EVEN, evenness
 from autofuse.kernels.families.contraction.winograd import ALGORITHMS, Side, winograd_refusal
 from autofuse.kernels.families.protocol import Schedule, vector_lanes
@@ -66,6 +67,16 @@ STAYING = 3
 """Part of the second cache that a panel of weights fills at most which every row of results reads."""
 SIDE = 4
 """Results along a side of the tiles that are counted."""
+READING = 8
+"""Multiplications of a weight that take as long as reading it from the last cache."""
+DIRECT, WINOGRAD = 5, 6
+"""What a multiplication takes, as a ratio: Winograd's algorithm transforms besides."""
+STARTING = 3
+"""Results of a row that could be computed while its weights are read anew from the second cache."""
+NARROW = 2
+"""Results along a row that look beyond the borders, at most, where shorter rows have code of their own."""
+PLAIN: dict[str, int | str] = {"algorithm": "direct", "split_k": 1, "k_blocking": 1, "order": "weights"}
+"""Knobs of a convolution that is computed row by row, without an algorithm."""
 
 
 def algorithm(schedule: Schedule) -> int:
@@ -156,10 +167,9 @@ def _form(workload: Workload) -> Convolution | None:
 def winograd_samples(ranges: Sequence[Range]) -> tuple[Split, ...]:
     """The lengths of the samples along rows and columns: of a large image, and of one of few tiles where there may be
     such."""
-    least = [-(-one.low // SIDE) for one in ranges]
     large = [min(most, -(-one.high // SIDE) * SIDE) for most, one in zip(SAMPLE, ranges, strict=True)]
     few = [min(most, one) for most, one in zip(FEW, large, strict=True)]
-    if least[0] * least[1] > LEAST_TILES or few == large:
+    if not Costs(*(one.low for one in ranges)).are_few or few == large:
         return tuple(Split((one,), cut=True) for one in large)
     return tuple(Split(both, cut=True) for both in zip(large, few, strict=True))
 
@@ -175,8 +185,7 @@ def row_sample(ranges: Sequence[Range]) -> tuple[Split, ...]:
 def sample_for(form: GridForm, lengths: Sequence[Lengths], extents: Sequence[int]) -> Lengths:
     """Of the samples of a kernel the one whose schedule computes images with such extents along its open sizes."""
     along = (*form.fixed, *extents[len(form.fixed) - len(SAMPLE) :])
-    few = prod(-(-extent // SIDE) for extent in along) <= LEAST_TILES
-    return lengths[-1] if few else lengths[0]
+    return lengths[-1] if Costs(*along).are_few else lengths[0]
 
 
 def whole_kernel(form: GridForm, tiles: Mapping[Lengths, GridTile], target: Target, threads: int = 1) -> Kernel:
@@ -186,6 +195,64 @@ def whole_kernel(form: GridForm, tiles: Mapping[Lengths, GridTile], target: Targ
         _WholeGrid(form, target, arguments, constants, threads).emit(list(tiles.values()))
 
     return grid_function(form, emit)
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What the ways to compute a map of a 3x3 convolution cost: multiplications by each weight, where reading it counts
+    as `READING` of them. `high`, `wide`: results along rows and columns."""
+
+    high: Expr | int
+    wide: Expr | int
+
+    def tiles(self, side: int) -> Any:
+        """Tiles of so many results along each side."""
+        return ((self.high + side - 1) // side) * ((self.wide + side - 1) // side)
+
+    def winograd(self, side: int) -> Any:
+        """By tiles of so many results along each side."""
+        return WINOGRAD * (side + 2) ** 2 * (self.tiles(side) + READING)
+
+    @property
+    def are_few(self) -> Any:
+        """Whether tiles of 2x2 cost no more than those of 4x4: of these there are five at most, or of little use."""
+        return self.winograd(SIDE // 2) <= self.winograd(SIDE)
+
+    @property
+    def direct(self) -> Any:
+        """By no tiles."""
+        return DIRECT * 9 * (self.high * (self.wide + STARTING) + READING)
+
+
+@dataclass(frozen=True)
+class DirectRows:
+    """A map of few places, computed row by row without an algorithm. `tile`: a sample with the schedule for that;
+    `least`: results along a row at least."""
+
+    tile: GridTile
+    least: int
+
+    @classmethod
+    def of(cls, tile: GridTile, grid: GridForm, target: Target, threads: int) -> DirectRows | None:
+        """The same for a sample of few tiles that Winograd's algorithm has; None where that cannot be, or pays for no
+        map of the range."""
+        schedule = {**tile.schedule, **{CONTRACTION.full(name): value for name, value in PLAIN.items()}}
+        nest = _nest(tile.workload)
+        if nest is None or nest.anchor is None or not by_rows(tile.workload, schedule, target):
+            return None
+        if not grid.borders and not is_within(grid):
+            return None
+        ends = edges(convolution_windows(tile.workload, nest.anchor)[-1], grid.borders[-1]) if grid.borders else (0, 0)
+        high, wide = grid.bounds
+        least = max(wide.low, sum(ends) if sum(ends) > NARROW else 1)
+        smallest = Costs(max(high.low, threads), least)
+        pays = smallest.direct < smallest.winograd(SIDE // 2) and wide.high >= least and high.high >= threads
+        return cls(replace(tile, schedule=schedule), least) if pays else None
+
+    def takes(self, costs: Costs, threads: int) -> Expr:
+        """Whether no tiles cost less than those of 2x2, with a row for each thread."""
+        cheaper = costs.direct < costs.winograd(SIDE // 2)
+        return tirx.all(cheaper, costs.wide >= self.least, costs.high >= threads)
 
 
 def _counted(extents: Sequence[Expr]) -> list[Expr]:
@@ -209,23 +276,34 @@ class _WholeGrid:
         self.bounds = [*zip(sizes, outputs, form.plane, form.bounds, strict=True)]
 
     def emit(self, tiles: Sequence[GridTile]) -> None:
-        """Emits the loop over images, and in it what computes those of many tiles, and those of few."""
-        counted: Expr = 1
-        for _, extent, _, _ in self.bounds:
-            counted = counted * ((extent + SIDE - 1) // SIDE)
+        """Emits the loop over images, and in it what computes those of many tiles, those of few, and those of so few
+        places that reading the weights takes longer than all else."""
         with builder.serial(0, self.images) as image:
             large, *few = (partial(self.image, tile, number, image) for number, tile in enumerate(tiles))
             if not few:
                 large()
                 return
-            with builder.If(counted > LEAST_TILES):
+            costs = Costs(*(extent for _, extent, _, _ in self.bounds))
+            with builder.If(costs.are_few):
                 with builder.Then():
-                    large()
+                    self.few(tiles, costs, image, few[0])
                 with builder.Else():
-                    few[0]()
+                    large()
 
-    def image(self, tile: GridTile, number: int, image: Expr) -> None:
-        """One image, under the schedule of a sample."""
+    def few(self, tiles: Sequence[GridTile], costs: Costs, image: Expr, by_tiles: Callable[[], None]) -> None:
+        """An image of few places: directly, where that costs less than `by_tiles`."""
+        small = DirectRows.of(tiles[-1], self.form, self.target, self.threads)
+        if small is None:
+            by_tiles()
+            return
+        with builder.If(small.takes(costs, self.threads)):
+            with builder.Then():
+                self.image(small.tile, len(tiles), image, small.least)
+            with builder.Else():
+                by_tiles()
+
+    def image(self, tile: GridTile, number: int, image: Expr, least: int = 0) -> None:
+        """One image, under the schedule of a sample; `least`: see `rows`."""
         workload, m = tile.workload, algorithm(tile.schedule)
         indices = (*workload.of_kind("input"), *workload.of_kind("output"))
         arrays = {
@@ -235,10 +313,10 @@ class _WholeGrid:
         emitter = Emitter(self.target, vector_lanes(workload, self.target))
         scope = Scope(workload, emitter, arrays, declaring(self.constants, number))
         (nest,) = nests_of(workload)
-        assert bool(m) == self.form.winograd
+        assert bool(m) == self.form.winograd or least
         if not m:
             emitter.alone = self.threads == 1
-            self.rows(scope, nest, tile.schedule)
+            self.rows(scope, nest, tile.schedule, least)
             return
         assert nest.anchor is not None
         form = contraction_form(workload, nest.anchor, by_rows=True)
@@ -247,10 +325,10 @@ class _WholeGrid:
         high, wide = (Side(size, extent, -slide.offset, gcd(m, one.unit)) for size, extent, slide, one in self.bounds)
         ImageWinograd(scope, nest, form, knobs, m, Plane((high, wide))).emit_image(self.threads)
 
-    def rows(self, scope: Scope, nest: Nest, schedule: Schedule) -> None:
-        """One image, row by row."""
+    def rows(self, scope: Scope, nest: Nest, schedule: Schedule, least: int = 0) -> None:
+        """One image, row by row; `least`: results along a row at least, where the range has fewer."""
         (seen_rows, rows, *_), (seen_columns, columns, _, range_) = self.bounds
-        lengths = range_.low, range_.high, range_.unit
+        lengths = -(-max(range_.low, least) // range_.unit) * range_.unit, range_.high, range_.unit
         extents = Rows(rows, columns, seen_rows, seen_columns, *lengths, self.form.borders, self.threads)
         if WINDOWED.takes(scope.workload, nest):
             WINDOWS[WINDOWED.kind(nest)](scope, nest, WINDOWED.chosen(schedule), extents).emit()
