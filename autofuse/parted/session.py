@@ -126,10 +126,13 @@ class PartsSession:
             session.release()
 
     def conclude(self, budget: Budget, race_s: float | None = None) -> TuneResult | None:
-        """Concludes each segment, then races whole models, where there is time; None when somebody asked for a stop."""
-        results = []
+        """Concludes each segment, then races whole models, where there is time; None when somebody asked for a stop.
+
+        Up to half of the budget is kept for that race: it says whether our kernels are taken at all.
+        """
+        results, own = [], budget.before(min(budget.left() / 2, self._whole_s(race_s)))
         for session in self.sessions:
-            result = session.conclude(budget, race_s)
+            result = session.conclude(own, race_s)
             session.release()
             if result is None:
                 return None

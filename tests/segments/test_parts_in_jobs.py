@@ -37,6 +37,7 @@ class Segment:
     released: int = 0
     stopped: bool = False
     told: TuneResult | None = None
+    concluded: list[float] = field(default_factory=list)
 
     def advance(self, budget: Budget, trials: int | None = None) -> bool:
         self.asked.append((budget.left(), trials))
@@ -68,6 +69,7 @@ class Segment:
         self.released += 1
 
     def conclude(self, budget: Budget, _race_s: float | None) -> Any:
+        self.concluded.append(budget.left())
         return None if self.stopped or budget.stopped() else self.told or SimpleNamespace()
 
 
@@ -107,6 +109,9 @@ def test_whole_models_race_where_there_is_time_and_they_race_at_all() -> None:
     session = session_of(Segment(1, us=1.0, told=TOLD), Segment(2, us=1.0, told=TOLD), work_us=(1.0, 1.0))
     assert session.conclude(Budget(), 10.0) == ([*results], {"": 10.0})
     assert session.conclude(Budget.lasting(1.0), 10.0) == ([*results], {}), "compiling takes longer"
+    first = session.sessions[0]
+    assert session.conclude(Budget.lasting(100.0), 10.0) is not None
+    assert first.concluded == pytest.approx([float("inf"), 0.5, 100.0 - 2 * UNSURE * 5.0 - 10.0], abs=0.3)  # type: ignore[attr-defined]
     head = replace(session, race=None)
     assert head.conclude(Budget(), 10.0) == ([*results], {})
     assert (head.least_s(), head.reserve(race_s=10.0)()) == (6.0, 22.0)
