@@ -28,6 +28,8 @@ STAYS, BEST, PARTS = "stays", "best", "parts"
 """The contenders: what stays, the best single plan, and the best plan of each section of the sizes."""
 RACE_SHARE, LONGEST_S, SHORTEST_S = 0.15, 60.0, 6.0
 """Part of the budget for timing at all sizes together, the most seconds, and the least (without a budget, too)."""
+LATE_S = 10.0
+"""A race whose libraries took longer to build than was expected ends so many seconds late at most."""
 LINKED = 1.5
 """What a library takes to build, over what its tiles took one by one."""
 
@@ -120,11 +122,12 @@ class PlanRace:
         stays, failed = contenders[STAYS], dict[str, str]()
         libraries = self._built(contenders, failed, budget)
         shares, found = self._shares(), list[Results]()
-        left_s = max(SHORTEST_S, min(self.timing_s, budget.left()))  # builds may have taken longer than was expected
+        timed = budget if budget.left() >= LATE_S else Budget.lasting(LATE_S, budget.stop)
+        timing_s = max(SHORTEST_S, min(self.timing_s, timed.left())) / len(self.plans.sections)
         for section, share in zip(self.plans.sections, shares, strict=True):
             if STAYS not in libraries or len(libraries) < 2:
                 break
-            results = self._at(libraries, section.middle, left_s / len(self.plans.sections), budget)
+            results = self._at(libraries, section.middle, timing_s, timed)
             found.append((self._blank(section, share), results))
             for name in [one for one in libraries if one != STAYS]:
                 wrong = found[-1][1][name].wrong or found[-1][1][name].error
