@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from math import gcd
 from pathlib import Path
 
@@ -39,6 +39,7 @@ from autofuse.graph.transform.open_sizes.over_rows.counted import (
 from autofuse.graph.transform.open_sizes.over_rows.picks import picks_over_open, with_picks_written_out
 from autofuse.graph.transform.open_sizes.over_rows.positions import (
     Positions,
+    has_positions,
     positions_counted,
     with_positions_written_out,
 )
@@ -88,9 +89,18 @@ def read_open(model: Path, given: Given, sizes: Sequence[OpenSize], told: Progre
     except InputError as error:
         refusal = error
     try:
-        return _read(model, given, sizes, told, partial(load, counted=True))
+        return _read(model, given, sizes, told, _load_counted)
     except InputError:
         raise refusal from None
+
+
+def _load_counted(model: Path, given: Given) -> Graph:
+    """The graph of a model with the positions that are counted from a length left in it. InputError where it has none:
+    nothing else is read of it then."""
+    graph = load(model, given, counted=True)
+    if not has_positions(graph):
+        raise InputError(f"{model}: no positions are counted from a length")
+    return graph
 
 
 def _read(model: Path, given: Given, sizes: Sequence[OpenSize], told: Progress, read: Reader) -> OpenModel:

@@ -13,10 +13,14 @@ import pytest
 from autofuse.api import Session
 from autofuse.backend.compile.host_cpu import local_device
 from autofuse.backend.library.compiled import Library
+from autofuse.compiler.open_sizes import reading
 from autofuse.errors import InputError
+from autofuse.graph.loading.load import load
+from autofuse.graph.model import Graph
 from autofuse.graph.transform.open_sizes.open_graph import OpenAxis
 from autofuse.kernels.open_sizes import open_cache
 from autofuse.kernels.workload.workload import Value, Workload, WorkloadOperator
+from autofuse.values.arguments import Given
 from tests.compiler.open_sizes.decoders import MOST, Decoder, step_inputs, written
 from tests.compiler.open_sizes.models import TOLERANCE, built, check, write
 
@@ -106,6 +110,23 @@ def _drawn(random: np.random.Generator) -> Decoder:
 def test_a_step_of_a_random_form_is_right(tmp_path: Path, seed: int) -> None:
     model = written(tmp_path / "decoder.onnx", _drawn(np.random.default_rng(seed)))
     check_steps(model, built(model, "past", 0, HIGH))
+
+
+def test_a_model_that_counts_no_positions_is_read_for_them_at_one_size_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[Path] = []
+
+    def counting(model: Path, given: Given | None = None, **more: bool) -> Graph:
+        counted.extend([model] * more.get("counted", False))
+        return load(model, given, **more)
+
+    monkeypatch.setattr(reading, "load", counting)
+    text = "sorted (float[past, 8] x) => (float[past, 8] y) { y, _ = TopK <axis = 0> (x, k) }"
+    model = write(tmp_path / "sorted.onnx", text, {"k": np.array([4])})
+    with pytest.raises(InputError):
+        built(model, "past", 4, 20)
+    assert len(counted) == 1
 
 
 def test_sizes_are_named_as_the_model_has_them(tmp_path: Path) -> None:

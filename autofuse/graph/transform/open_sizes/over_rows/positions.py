@@ -34,6 +34,11 @@ Positions = Mapping[str, _Counted]
 """Operators by name."""
 
 
+def has_positions(graph: Graph) -> bool:
+    """Whether the loader left positions in a graph."""
+    return any(_start(graph, operator.name) is not None for operator in graph.operators)
+
+
 def positions_counted(graphs: Sequence[Graph]) -> dict[str, _Counted]:
     """The positions that begin at other numbers in a model at several sizes, and what these follow."""
     found: dict[str, _Counted] = {}
@@ -50,7 +55,7 @@ def positions_counted(graphs: Sequence[Graph]) -> dict[str, _Counted]:
 def with_positions_written_out(graph: Graph, positions: Positions) -> Graph:
     """The same graph with these positions counted from the extent of an input, and others, which follow no size, as
     constants. InputError where one of them begins elsewhere here."""
-    if not any(_start(graph, operator.name) is not None for operator in graph.operators):
+    if not has_positions(graph):
         return graph
     writer = Writer(graph)
     for operator in graph.operators:
