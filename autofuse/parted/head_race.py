@@ -35,7 +35,6 @@ from autofuse.values.names import ONNX_RUNTIME
 from autofuse.values.scratch import scratch_folder
 
 NOT_RACED = "not raced with ONNX Runtime alone: "
-NO_RACE_IN_JOBS = f"{NOT_RACED}a job does not do that"
 
 
 @dataclass(frozen=True)

@@ -16,14 +16,14 @@ from autofuse.environment.place import Place
 from autofuse.errors import InputError, UncoveredError
 from autofuse.graph.loading.given.buckets import form_of, named_sizes, own_sizes
 from autofuse.graph.loading.given.sizes import open_ones
-from autofuse.measure.networks.bench import ContenderResult
+from autofuse.measure.measurement import no_end
 from autofuse.opened.search import opening
 from autofuse.opened.search.opening import ReadModel, read_sized
-from autofuse.parted.head_race import NO_RACE_IN_JOBS
+from autofuse.parted.head_race import NOT_RACED, HeadRace
 from autofuse.parted.heads import head_together, head_with_rows, head_work_us, of_head
 from autofuse.parted.in_time import UNSURE
 from autofuse.parted.race import raced_whole
-from autofuse.parted.together import race_seconds, require_segments, result_of_all
+from autofuse.parted.together import NO_RACE, race_seconds, require_segments, result_of_all
 from autofuse.parted.tune import of_rows, rows_with_files
 from autofuse.search import tune
 from autofuse.search.budget.budget import Budget
@@ -41,25 +41,17 @@ OPENER = f"{__name__}:open_session"
 """What a job's search processes open a model with."""
 
 
-Times = Mapping[str, ContenderResult]
-"""What a race of whole models said, by the names of the contenders."""
-Together = Callable[[Sequence[TuneResult], Times, float], TuneResult]
-
-
 @dataclass
 class PartsSession:
     """The search of a model in parts, with a session for each of its segments; a `SearchSession`, too.
 
-    `work_us`: of each segment, estimated. `started`: of `time.monotonic`. `together`: one result of those of all
-    segments, of a race of whole models and of the seconds that all took. `race`: whole models for so many seconds, see
-    `raced_whole`; None: they are not raced.
+    `work_us`: of each segment, estimated. `together`: one result of those of all segments, and of a race of whole
+    models for so many seconds (None: there is no time for it).
     """
 
     sessions: Sequence[SearchSession]
     work_us: Sequence[float]
-    started: float
-    together: Together
-    race: Callable[[float], Times] | None = None
+    together: Callable[[Sequence[TuneResult], float | None], TuneResult]
 
     @property
     def counts(self) -> Counts:
@@ -139,13 +131,12 @@ class PartsSession:
             results.append(result)
         if budget.stopped():
             return None
-        enough = self.race is not None and budget.left() >= self._whole_s(None)
-        times = self.race(race_seconds(race_s)) if self.race is not None and enough else {}
-        return self.together(results, times, time.monotonic() - self.started)
+        enough = budget.left() >= self._whole_s(None)
+        return self.together(results, race_seconds(race_s) if enough else None)
 
     def _whole_s(self, race_s: float | None) -> float:
         """Seconds that compiling whole models, and their race, will take."""
-        return 0.0 if self.race is None else self.compile_s() + race_seconds(race_s)
+        return self.compile_s() + race_seconds(race_s)
 
     def _weights(self) -> list[float]:
         """The time of each segment: measured where all are, else estimated."""
@@ -223,31 +214,37 @@ class _Opening:
         require_segments(model, choice)
         folder, title = self.stack.enter_context(scratch_folder()), file_title(model)
         pieces = (*choice.all_segments, *choice.rows)
-        return PartsSession(
-            self._pieces(folder / f"{title}-segment", pieces, files), [piece.work_us for piece in pieces], started,
-            lambda results, times, seconds: result_of_all(title, results, times, seconds, (), part_reports(choice)),
-            partial(raced_whole, model, here, choice, given, self.request.exact, folder=folder),
-        )  # fmt: skip
+
+        def together(results: Sequence[TuneResult], race_s: float | None) -> TuneResult:
+            race = partial(raced_whole, model, here, choice, given, self.request.exact, folder=folder)
+            times = {} if race_s is None else race(race_s)
+            return result_of_all(title, results, times, time.monotonic() - started, (), part_reports(choice))
+
+        sessions = self._pieces(folder / f"{title}-segment", pieces, files)
+        return PartsSession(sessions, [piece.work_us for piece in pieces], together)
 
     def _head(self, error: InputError) -> PartsSession:
         """The head of a model, and its segments of rows. InputError where no head's sizes can be open."""
         model, request, started = self.model, self.request, time.monotonic()
 
-        def read(head: OpenHead) -> tuple[Choice, Mapping[Piece, bytes], SearchRequest, bytes]:
-            asked = of_head(head, request)
-            return *head_with_rows(head, self._here, asked), asked, head.path.read_bytes()
+        def read(head: OpenHead) -> tuple[Choice, Mapping[Piece, bytes], OpenHead, bytes]:
+            return *head_with_rows(head, self._here, of_head(head, request)), head, head.path.read_bytes()
 
-        choice, files, asked, content = of_a_head(model, request.given, request.sizes, error, read)
+        choice, files, head, content = of_a_head(model, request.given, request.sizes, error, read)
         folder = self.stack.enter_context(scratch_folder())
-        path = folder / model.name
-        path.write_bytes(content)
-        own = self._enter_sized(path, asked)
+        head = replace(head, path=folder / model.name)
+        head.path.write_bytes(content)
+        own = self._enter_sized(head.path, of_head(head, request))
         own.release()
-        return PartsSession(
-            [own, *self._pieces(folder / f"{file_title(model)}-rows", choice.rows, files)],
-            [head_work_us(choice), *(piece.work_us for piece in choice.rows)], started,
-            lambda results, _, seconds: head_together(model, choice, request, results, NO_RACE_IN_JOBS, seconds),
-        )  # fmt: skip
+
+        def together(results: Sequence[TuneResult], race_s: float | None) -> TuneResult:
+            race = HeadRace(model, head, self._here, request, bool(choice.rows))
+            said = f"{NOT_RACED}{NO_RACE}" if race_s is None else race.run(race_s, no_end, own.run_id)
+            return head_together(model, choice, request, results, said, time.monotonic() - started)
+
+        sessions = [own, *self._pieces(folder / f"{file_title(model)}-rows", choice.rows, files)]
+        work_us = [head_work_us(choice), *(piece.work_us for piece in choice.rows)]
+        return PartsSession(sessions, work_us, together)
 
     def _pieces(self, stem: Path, pieces: Sequence[Piece], files: Mapping[Piece, bytes]) -> list[SearchSession]:
         """A session for each of some segments. `stem`: how their files begin; `files`: of segments of rows."""

@@ -87,7 +87,7 @@ def running(base: ProfilingDatabase, run_id: int) -> Iterator[list[Ended]]:
         raise
     finally:
         summary = sessions[0].summary() if sessions else {}
-        base.finish_run(run_id, state or sessions[0].state, summary)
+        base.finish_run(run_id, state or sessions[0].state, summary or None)
 
 
 @dataclass

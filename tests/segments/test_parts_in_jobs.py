@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -74,9 +74,8 @@ class Segment:
 
 
 def session_of(*segments: Segment, work_us: tuple[float, ...]) -> PartsSession:
-    told: Any = lambda results, times, _seconds: (results, times)  # noqa: E731
-    race: Any = lambda race_s: {"": race_s}  # noqa: E731
-    return PartsSession(segments, work_us, 0.0, told, race)
+    told: Any = lambda results, race_s: (results, race_s)  # noqa: E731
+    return PartsSession(segments, work_us, told)
 
 
 def test_segments_share_a_turn_by_their_work_until_all_have_a_time() -> None:
@@ -104,17 +103,14 @@ def test_then_they_share_it_by_what_may_still_be_gained() -> None:
     assert session.least_s() == 2 * (3.0 + UNSURE * 5.0) + race_seconds(None)
 
 
-def test_whole_models_race_where_there_is_time_and_they_race_at_all() -> None:
+def test_whole_models_race_where_there_is_time() -> None:
     results = (TOLD, TOLD)
     session = session_of(Segment(1, us=1.0, told=TOLD), Segment(2, us=1.0, told=TOLD), work_us=(1.0, 1.0))
-    assert session.conclude(Budget(), 10.0) == ([*results], {"": 10.0})
-    assert session.conclude(Budget.lasting(1.0), 10.0) == ([*results], {}), "compiling takes longer"
+    assert session.conclude(Budget(), 10.0) == ([*results], 10.0)
+    assert session.conclude(Budget.lasting(1.0), 10.0) == ([*results], None), "compiling takes longer"
     first = session.sessions[0]
     assert session.conclude(Budget.lasting(100.0), 10.0) is not None
     assert first.concluded == pytest.approx([float("inf"), 0.5, 100.0 - 2 * UNSURE * 5.0 - 10.0], abs=0.3)  # type: ignore[attr-defined]
-    head = replace(session, race=None)
-    assert head.conclude(Budget(), 10.0) == ([*results], {})
-    assert (head.least_s(), head.reserve(race_s=10.0)()) == (6.0, 22.0)
 
 
 def test_a_stop_leaves_no_result() -> None:

@@ -127,7 +127,7 @@ def test_a_job_searches_segments_of_rows(tmp_path: Path, make: Any, kinds: list[
     with ExitStack() as stack:
         session = opened_in_a_job(stack, make(tmp_path), SearchRequest())
         assert [type(one) for one in session.sessions] == kinds
-        assert not session.ready() and session.race is not None
+        assert not session.ready()
         sizes = [size.typed for one in session.sessions if isinstance(one, OpenSession) for size in one.race.sizes]
     assert sizes in (["rows=1:60"], ["rows=1:40"])
 
@@ -140,7 +140,7 @@ def test_a_job_searches_a_head_and_its_rows(tmp_path: Path, resized: bool) -> No
         assert [type(one) for one in session.sessions] == [OpenSession, OpenSession]
         head, rows = session.sessions
         assert head.model.name == "model.onnx" and [size.name for size in rows.race.sizes] == ["rows"]
-        result = session.together([TOLD, TOLD], {}, 1.0)
+        result = session.together([TOLD, TOLD], None)
     assert result.sizes == ("height=8:16:8", "width=8:16:8") and result.parts
 
 
