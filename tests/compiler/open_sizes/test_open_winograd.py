@@ -42,6 +42,15 @@ ONE = """
 one (float[1, 16, height, width] x) => (float[1, 16, height, width] y) {
   y = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (x, w1)
 }"""
+JOINED = """
+joined (float[1, 16, height, width] x) => (float[1, 48, height, width] y) {
+  a = Conv (x, w2)
+  ar = Relu (a)
+  c = Conv (x, w3)
+  cr = Relu (c)
+  b = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (cr, w1)
+  y = Concat <axis = 1> (ar, b, c)
+}"""
 BORDERS = """
 borders (float[1, 16, height, width] x) => (float[1, 16, h, w] y, float[1, 16, k, l] z) {
   y = Conv <kernel_shape = [3, 3], pads = [0, 2, 1, 0]> (x, w1)
@@ -103,6 +112,19 @@ def test_maps_of_few_places_are_computed_by_what_reads_least() -> None:
 
     ways = {(1, 1): 0, (1, 10): 0, (2, 2): 0, (3, 3): 2, (8, 8): 2, (2, 20): 2, (4, 40): 4, (32, 32): 4}
     assert {at: cheapest_way(*at) for at in ways} == ways
+
+
+def test_convolutions_side_by_side_have_kernels_of_their_own(tmp_path: Path) -> None:
+    """Joined, they would be cut into tiles, of which each reads the weights of all."""
+    model = write(
+        tmp_path / "joined.onnx", JOINED, {"w1": WEIGHTS["w1"], "w2": weight(16, 16, 1, 1), "w3": -weight(16, 16, 1, 1)}
+    )
+    sizes = {"height": (8, 40), "width": (8, 40)}
+    found = api.compile(model, database=str(tmp_path / "no.db"), threads=1, dry_run=True, sizes=sizes)
+    convolutions = {group.group.split()[0] for group in found.groups if "Conv" in group.group}
+    assert convolutions and all(one.count("Conv") == 1 for one in convolutions)
+    library = built_images(model, sizes, threads=1)
+    check_images(model, library, [{"height": high, "width": wide} for high, wide in ((8, 8), (17, 9), (40, 40))])
 
 
 @pytest.mark.parametrize("threads", [1, pytest.param(2, marks=pytest.mark.long)])

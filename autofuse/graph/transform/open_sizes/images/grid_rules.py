@@ -306,9 +306,23 @@ def _group(known: GridOperators, operators: Sequence[Operator]) -> GridGroup | N
         return GridGroup(order, reduces=True) if _is_reduction(known, operators) else None
     heads = [operator for operator in operators if not known.is_still(operator)]
     head = heads[0] if heads else None
+    if _joins_windows(operators):
+        return None
     if len(heads) > 1 or not _one_grid(known, operators, head) or beyond_windows(opened, operators):
         return None
     return GridGroup(order, head="" if head is None else head.name)
+
+
+def _joins_windows(operators: Sequence[Operator]) -> bool:
+    """Whether operators compute several convolutions side by side, none of what another makes: each goes over the whole
+    image where it is alone, and together they would be cut into tiles that read all weights each."""
+    made: set[str] = set()
+    for operator in operators:
+        if operator.op_type == "Conv" and made and operator.inputs[0] not in made:
+            return True
+        if operator.op_type == "Conv" or not made.isdisjoint(operator.inputs):
+            made |= {*operator.outputs}
+    return False
 
 
 def _is_reduction(known: GridOperators, operators: Sequence[Operator]) -> bool:
