@@ -6,6 +6,7 @@ TVM's own partition is `autofuse.backend.tvm.partition.tvm_plan`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from math import prod
 
 from autofuse.fusion.edges import Edge, Edges
 from autofuse.fusion.legality import Legality, ordered_groups
@@ -77,7 +78,8 @@ def planner_of_rows(
     Split behind one product of all would be computed some rows at a time, and so would that product. Heads that share
     keys stay heads, of which the kernel of an open attention takes one at a time. A norm or a softmax along an open
     axis stays the steps that it is written as: their reductions have kernels, and one operator for all has none. So
-    does a transposed convolution, whose places between two elements would be an axis beside the open one."""
+    does a transposed convolution, whose places between two elements would be an axis beside the open one, and what puts
+    the open axis of an input or output in front."""
     planner = RewritingPlanner(graph, space)
     merged = (one for one in planner.matches if one.rule.kind == Kind.MERGE and one.rule.roots <= PRODUCTS)
     apart = {decision_name(one): KEEP for one in merged if _weight_bytes(one) >= least_bytes}
@@ -85,13 +87,35 @@ def planner_of_rows(
     planner = RewritingPlanner(graph, space, apart) if apart else planner
     # What is left of one norm may be read as another, and heads may share keys behind a rewrite only.
     while open_axes is not None:
-        met = (one for one in planner.met if one.rule is product_with_repeated or _is_along(one, graph, open_axes))
+        met = [one for one in planner.met if one.rule is product_with_repeated or _is_along(one, graph, open_axes)]
+        met += [one for one in planner.met if _takes_turn(one, graph, open_axes)]
         mixing = set(map(decision_name, met))
         if mixing <= apart.keys():
             break
         apart |= dict.fromkeys(mixing, KEEP)
         planner = RewritingPlanner(graph, space, apart)
     return planner
+
+
+def _takes_turn(found: Match, graph: Graph, open_axes: OpenAxes) -> bool:
+    """Whether a rewrite takes a Transpose away that puts the open axis of an input in front, or that of an output
+    behind others: what it stands beside would have the size there."""
+    made = {name for operator in found.change.added for name in operator.outputs}
+    gone = {*found.change.removed, *(graph.producers[name].name for name in made & graph.producers.keys())}
+    for operator in (graph.by_name[name] for name in gone & graph.by_name.keys()):
+        if operator.op_type != "Transpose":
+            continue
+        read, turned = operator.inputs[0], operator.outputs[0]
+        given = read in graph.inputs and list(open_axes(turned)) == [0] and _is_behind(graph, read, open_axes)
+        if given or (turned in graph.outputs and list(open_axes(read)) == [0] and _is_behind(graph, turned, open_axes)):
+            return True
+    return False
+
+
+def _is_behind(graph: Graph, name: str, open_axes: OpenAxes) -> bool:
+    """Whether a tensor has its open axis behind others of more than one place."""
+    axes, shape = list(open_axes(name)), graph.tensors[name].shape
+    return len(axes) == 1 and prod(shape[: axes[0]]) > 1
 
 
 def _is_along(found: Match, graph: Graph, open_axes: OpenAxes) -> bool:

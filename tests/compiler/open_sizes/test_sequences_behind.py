@@ -56,6 +56,14 @@ def test_sequences_and_steps_behind_channels(tmp_path: Path, form: str) -> None:
     check_over(model, built_over(model, SIZES), POINTS)
 
 
+@pytest.mark.parametrize("after", ["[0, 1, 2, 3]", "[3, 2, 1, 0]"])
+def test_nothing_but_steps_behind_other_axes(tmp_path: Path, after: str) -> None:
+    """The plan put the Transposes of the input and of the output together, and the size was refused."""
+    body = f"r = Tanh (x) y = Transpose <perm = {after}> (r)"
+    model = write(tmp_path / "only.onnx", f"only (float[2, 3, steps, 4] x) => (float[a, b, c, d] y) {{ {body} }}", {})
+    check_over(model, built_over(model, {"steps": (1, 24)}), [{"steps": size} for size in (1, 2, 7, 24)])
+
+
 def test_a_tensor_that_tiles_cannot_be_cut_out_of_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(groups, "turns", lambda *_: False)
     given, made, body = BETWEEN["turned"]
