@@ -37,8 +37,10 @@ def forecast_open(model: Path, place: Place, request: SearchRequest) -> Forecast
         environment, opened = context.environment, read.opened(context)
         form, space = opened.form, searched_space(request.space, environment, request.exact)
         evidence = SearchEvidence(form.graph, space, environment, context.database, request.seed)
-        found = find_open_plans(context, form, None)[-1].found
-        kernels, tiles = opened.tiled(found).kernels, _tiles(evidence, opened, found)
+        first = find_open_plans(context, form, None)
+        found = first[-1].found
+        of_all = [tile for one in first for tile in _tiles(evidence, opened, one.found)]
+        kernels, tiles = opened.tiled(found).kernels, [*{tile.key: tile for tile in of_all}.values()]
         rate, run = measured_rate(context.database, environment.setting)
         race_s = linking_seconds(2 * len(tiles) * KERNEL_S) + timing_seconds(budget_s)
         race_s = race_s if budget_s is None else min(race_s, MOST_KEPT * budget_s)

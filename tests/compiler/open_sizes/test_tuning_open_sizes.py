@@ -173,7 +173,7 @@ def test_a_dry_run_says_how_many_tiles_are_known_and_what_the_budget_reaches(mod
 @pytest.mark.long
 def test_a_dry_run_knows_what_was_tuned(model: Path, tuned: Any) -> None:
     found = api.tune(model, sizes=SIZES, threads=1, database=str(model.with_suffix(".db")), dry_run=True).forecast
-    assert isinstance(found, Forecast) and found.known == found.workloads == len(tuned.tiles)
+    assert isinstance(found, Forecast) and found.known == found.workloads >= found.kernels
     assert found.first_s == 0.0
 
 
