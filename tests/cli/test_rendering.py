@@ -370,7 +370,9 @@ def test_a_run_ends_with_the_commands_that_come_next() -> None:
     assert "autofuse tune net.onnx" in printed(after_compiling(Path("net.onnx"), "", True, {"device": "local"}))
     assert after_status("3", "failed", {}) is None
     assert "autofuse stop --run 3 --db p.db" in printed(after_status("3", "running", {"database": "p.db"}))
-    job = printed(after_job([(Path(f"{name}.onnx"), "local") for name in "abcde"], "night", {}))
+    sizes = {"a": ("batch=1:8",)}
+    job = printed(after_job([(Path(f"{name}.onnx"), "local", sizes.get(name, ())) for name in "abcde"], "night", {}))
+    assert "autofuse compile a.onnx -o a.so --sizes batch=1:8" in job
     assert "autofuse report --run night --html night.html" in job and "autofuse compile a.onnx -o a.so" in job
     assert "compile e.onnx" not in job and "and so on for 2 more" in job
 
