@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from autofuse.device.target import Target
 from autofuse.environment.named_plans import plans_of_ranges
 from autofuse.errors import InputError
 from autofuse.graph.loading.files import weight_files
+from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.link.architecture import architecture_of
 from autofuse.link.linking import require_linker
 from autofuse.segments.choice import Choice
@@ -72,12 +74,15 @@ def writer(form: LibraryFormat, model: Path, given: Given, choice: Choice | None
     return OrtModel(model, given, choice) if form == "ort" else None
 
 
-def write_alone(form: LibraryFormat, choice: Choice, context: Context, output: Path, key: Path | None) -> None:
-    """Write a model all of which ONNX Runtime runs."""
+def write_alone(
+    form: LibraryFormat, choice: Choice, context: Context, output: Path, key: Path | None,
+    sizes: Sequence[OpenSize] = (),
+) -> None:  # fmt: skip
+    """Write a model all of which ONNX Runtime runs; `sizes`: those that stay open."""
     if form == "ort":
         write_whole(choice, output)
     else:
-        write_rest(rest_of(choice), context.environment.target, context.threads, output, key)
+        write_rest(rest_of(choice, sizes=sizes), context.environment.target, context.threads, output, key)
 
 
 def with_files(report: CompileReport, form: LibraryFormat, output: Path | None, write: Write | None) -> CompileReport:

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from autofuse.backend.compile.realise import write_rest
 from autofuse.compiler.context import Context
-from autofuse.compiler.formats import check_form, read_files
+from autofuse.compiler.formats import check_form, read_files, write_alone
 from autofuse.compiler.open_sizes.tiles import with_parts
 from autofuse.compiler.parts.open_head import OpenHead
-from autofuse.compiler.parts.rest import SEGMENTS, rest_of
+from autofuse.compiler.parts.rest import SEGMENTS
 from autofuse.compiler.report import NONE, CompileReport, PlanReport
 from autofuse.environment.alone import is_slower, ratio_of
 from autofuse.environment.outcomes import AtSize, newest_races
@@ -118,8 +117,7 @@ def compile_alone(
         private_key(key)
     choice = Choice(head.source, (), {node.place: reason for node in head.source.nodes})
     if output is not None:
-        rest = rest_of(choice, sizes=head.asked)
-        write_rest(rest, context.environment.target, context.threads, output, key)
+        write_alone("so", choice, context, output, key, head.asked)
     report = CompileReport(
         model=file_title(model),
         library="" if output is None else str(output),

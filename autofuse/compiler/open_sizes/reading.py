@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from math import gcd
 from pathlib import Path
 
@@ -73,6 +73,12 @@ class OpenModel:
     twins: tuple[tuple[int, Graph], ...]
     sha256: str
     repeats: Repeats | None = None
+
+    @cached_property
+    def emptied(self) -> frozenset[int]:
+        """The numbers of the lengths that may be 0, where no output has an element then: nothing is to be computed."""
+        small = (number for number, size in enumerate(self.sizes) if not size.low)
+        return frozenset(number for number in small if makes_nothing(self.opened.at({number: 0})))
 
 
 Load = Callable[[Point], Graph]

@@ -30,13 +30,7 @@ from autofuse.compiler.schedule_ladder import Found, Ladder
 from autofuse.graph.loading.given.sizes import OpenSize
 from autofuse.graph.transform.open_sizes.caches import Caches, paired
 from autofuse.graph.transform.open_sizes.lengths import OpenLengths, check_lengths, with_own_operators
-from autofuse.graph.transform.open_sizes.open_graph import (
-    OpenAxis,
-    makes_nothing,
-    open_graph,
-    refused,
-    refused_grid,
-)
+from autofuse.graph.transform.open_sizes.open_graph import OpenAxis, open_graph, refused, refused_grid
 from autofuse.graph.transform.open_sizes.over_rows.sequences import with_sequences_in_front
 from autofuse.graph.transform.open_sizes.repeats import Repeats, own_tensors
 from autofuse.graph.transform.open_sizes.rows import is_over_rows
@@ -119,7 +113,7 @@ def open_plan(context: Context, read: OpenModel, chosen: FoundPlan) -> OpenPlan:
         turned, repeats, turning = with_sequences_in_front(opened.views, repeats)
         opened = OpenLengths(turned)
         planned = [*planned, *((name,) for name in turning)]
-    bounds = _bounds(opened, read.sizes, lowered, planned, repeats)
+    bounds = _bounds(opened, read, lowered, planned, repeats)
     return OpenPlan(opened, checked, tuple(bounds), repeats)
 
 
@@ -140,8 +134,7 @@ def tiled(context: Context, read: OpenModel, ranged: RangedPlan, caches: Caches,
     found = with_shared_weights(ladder, planned.kernels, found) | ladder.find(planned.recurrences, False)
     emit = partial(group_kernel, opened, emission=emission, threads=context.threads, caches=caches)
     emit = partial(emit, own=planned.repeats.own if planned.repeats else ())
-    empty = any(may_be_empty(opened, number, size) for number, size in enumerate(read.sizes))
-    empty |= planned.repeats is not None and not planned.repeats.size.low
+    empty = bool(read.emptied) or (planned.repeats is not None and not planned.repeats.size.low)
 
     def with_kernel(group: OpenGroup) -> OpenGroup:
         covered = replace(group, cover=group_cover(group, emission.target, context.threads))
@@ -184,7 +177,7 @@ def _length_of(rows: Mapping[int, OpenAxis]) -> int:
 
 
 def _bounds(
-    opened: OpenLengths, sizes: Sequence[OpenSize], lowered: Lowered, planned: Sequence[tuple[str, ...]],
+    opened: OpenLengths, read: OpenModel, lowered: Lowered, planned: Sequence[tuple[str, ...]],
     repeats: Repeats | None,
 ) -> list[Bound]:  # fmt: skip
     """For each group its workload, and that at each number of rows of a tile; at 0 rows where it has no open size.
@@ -192,7 +185,8 @@ def _bounds(
     That of an attention is at the largest sizes, where all that it reads has its place; so is that of a reduction over
     all rows.
     """
-    largest, groups = opened.at(_highs(sizes)), open_groups(opened, planned)
+    sizes, groups = read.sizes, open_groups(opened, planned)
+    largest = opened.at(_highs(sizes))
     at = cache(lambda length, count: opened.at({length: count}))
     layouts = _layouts(opened, groups, lowered)
     found: list[Bound] = []
@@ -201,7 +195,7 @@ def _bounds(
         rows = _rows_in(opened, bound)
         length = _length_of(rows)
         size = sizes[length]
-        _check_low(opened, sizes, group, rows)
+        _check_low(opened, read, group, rows)
         _check_rows_of(opened, group, bound)
         if is_free_reshape(bound.workload):
             counts: tuple[int, ...] = ()
@@ -243,11 +237,6 @@ def _layouts(opened: OpenLengths, groups: Sequence[Grouped], lowered: Lowered) -
     return halves if any(found.get(name, PLAIN) != PLAIN for name in touched) else found
 
 
-def may_be_empty(opened: OpenLengths, number: int, size: OpenSize) -> bool:
-    """Whether a length may be 0, and no output has an element then: nothing needs to be computed."""
-    return not size.low and makes_nothing(opened.at({number: 0}))
-
-
 def _check_rows_of(opened: OpenLengths, group: Grouped, bound: BoundWorkload) -> None:
     """InputError where a group of tiles has a tensor whose open size stands behind other axes: a tile cannot be cut out
     of it, and a kernel without tiles would be one of a single size."""
@@ -258,15 +247,15 @@ def _check_rows_of(opened: OpenLengths, group: Grouped, bound: BoundWorkload) ->
             raise refused_grid(next(one for one in opened.views if one.has(name)), name)
 
 
-def _check_low(opened: OpenLengths, sizes: Sequence[OpenSize], group: Grouped, rows: Mapping[int, OpenAxis]) -> None:
+def _check_low(opened: OpenLengths, read: OpenModel, group: Grouped, rows: Mapping[int, OpenAxis]) -> None:
     """InputError where a group cannot have as few rows as its lengths may have."""
     operator, least = opened.graph.by_name[group.operators[0]], group.picked.rows if group.picked is not None else 0
     keys = None if group.attention is None else group.attention.keys
     filled = {keys.size} if keys is not None and not keys.more else set[int]()
     filled |= set() if group.of_cache else {where.size for where in rows.values()}
     for number in sorted({where.size for where in rows.values()} | filled):
-        size = sizes[number]
-        if not size.low and number in filled and not may_be_empty(opened, number, size):
+        size = read.sizes[number]
+        if not size.low and number in filled - read.emptied:
             raise refused(size.name, operator, f"only a cache may be empty, so let {size.name} start at 1")
         if least > size.low:
             raise refused(size.name, operator, f"it picks from {least} of them, so let {size.name} start at {least}")

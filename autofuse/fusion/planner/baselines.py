@@ -87,8 +87,13 @@ def planner_of_rows(
     planner = RewritingPlanner(graph, space, apart) if apart else planner
     # What is left of one norm may be read as another, and heads may share keys behind a rewrite only.
     while open_axes is not None:
-        met = [one for one in planner.met if one.rule is product_with_repeated or _is_along(one, graph, open_axes)]
-        met += [one for one in planner.met if _takes_turn(one, graph, open_axes)]
+        met = (
+            one
+            for one in planner.met
+            if one.rule is product_with_repeated
+            or _is_along(one, graph, open_axes)
+            or _takes_turn(one, graph, open_axes)
+        )
         mixing = set(map(decision_name, met))
         if mixing <= apart.keys():
             break

@@ -79,7 +79,8 @@ def _happening(model: Path, request: SearchRequest, ranges: Sequence[OpenSize]) 
     }
     if not found:
         raise InputError(f"--trace: none of its calls of {model.name} computes anything: all are of no rows")
-    return {point: share / sum(found.values()) for point, share in found.items()}
+    total = sum(found.values())
+    return {point: share / total for point, share in found.items()}
 
 
 def _lengths(sizes: Sequence[OpenSize]) -> Sequence[OpenSize]:

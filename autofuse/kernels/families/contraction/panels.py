@@ -32,6 +32,8 @@ DRIVEN = 8
 """Part of the second cache, as a divisor, from which on weights are asked for panel by panel (Emerald Rapids: products
 of 4 to 32 rows with weights from memory take 0.64 to 0.85 of the time, from the last cache the same; kernels of int8
 and bfloat16 took 1.04 to 1.7 times as long without asking, smaller ones as long either way)."""
+DEEP_PANEL = 2
+"""Part of the second cache, as a divisor, beyond which a panel of a product is read in parts by many results."""
 AT_ONCE, PIECES = 4, 4
 """Lines up to which a tile asks at once; more are asked for in so many pieces, between its other misses, of which the
 first cache bears few at a time (Zen 5: eight at once before a tile of 14 pixels cost a third)."""
@@ -221,7 +223,7 @@ def passes_over(form: Contraction, vectors: int, target: Target) -> int:
     1,000 rows and 1,024 columns: 0.90 of the time in 16 passes, 0.93 in 8, 0.98 in 4; of depth 4,096 0.9 in 2 to 16).
     """
     panel_bytes = 4 * vectors * target.lanes * form.depth * prod(window.taps for window in form.windows)
-    if panel_bytes <= target.l2_bytes // 2:
+    if panel_bytes * DEEP_PANEL <= target.l2_bytes:
         return 1
     return divisor_near(form.depth // channel_block(target.lanes), -(-4 * panel_bytes // target.l2_bytes))
 

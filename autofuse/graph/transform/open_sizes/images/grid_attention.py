@@ -42,10 +42,10 @@ def line_of(opened: GridGraph, softmax: Operator) -> Extent | None:
 def of_one_line(opened: GridGraph, softmax: Operator) -> GridGraph:
     """The open graph as the attention of a softmax sees it, of which each line has its own: of one of them. It is so of
     what has the lines in front; what has them elsewhere stays as it is, and belongs to no such attention."""
-    places = {name: axis for name in opened.axes if (axis := line_axis(opened, softmax, name)) is not None}
     line = line_of(opened, softmax)
     if line is None:
         return opened
+    places = {name: axis for name in opened.axes if (axis := line_axis(opened, softmax, name)) is not None}
     tensors = {
         name: _single(tensor, places[name]) if name in places else tensor
         for name, tensor in opened.graph.tensors.items()

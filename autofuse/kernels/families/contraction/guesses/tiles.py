@@ -10,7 +10,7 @@ from autofuse.device.rates import CoreRates
 from autofuse.device.target import Target
 from autofuse.kernels.families.contraction.form import FEW_ROWS, Contraction, results_a_column
 from autofuse.kernels.families.contraction.knobs import KNOBS, NAME
-from autofuse.kernels.families.contraction.panels import FEWEST_STEPS
+from autofuse.kernels.families.contraction.panels import DEEP_PANEL, FEWEST_STEPS
 from autofuse.kernels.families.contraction.parallel_grid import ParallelGrid, times_ns, weight_bytes
 from autofuse.kernels.families.protocol import Case, Guess, Schedule, Values, chosen
 from autofuse.kernels.nest.tiles import divisor_near, longest_row
@@ -36,10 +36,10 @@ each multiplication is the fastest (measured on Zen 5, 32 registers: 4x6 before 
 FARTHER = 2.2
 """Loads that one counts for where a wide panel of weights leaves the first cache (Zen 5: 3x8 before 4x6 in products of
 768 channels, not in those of 256; 3x7 before 4x6 before 2x14 in images of 7x7 pixels)."""
-BIG_PANEL, DEEP_PANEL = 4, 2
+BIG_PANEL = 4
 """A panel of a window's weights that is larger than a quarter of the second cache is taken in parts of the first
-cache's size (measured on Zen 3: a fifth faster; products gained nothing), one of a product's weights that is larger
-than half of it (Zen 5, 1,000 rows: 0.84 of the time at depth 12,544, 0.9 at 4,096, equal at 3,072 and 2,048)."""
+cache's size (measured on Zen 3: a fifth faster; products gained nothing), one of a product's weights where it is deep
+(`DEEP_PANEL`; Zen 5, 1,000 rows: 0.84 of the time at depth 12,544, 0.9 at 4,096, equal at 3,072 and 2,048)."""
 FETCHED = 32
 """Places of memory that the hardware reads ahead from, at most (Emerald Rapids: a 1x1 convolution of 64 and 128 blocks
 of channels, of maps beyond the second cache, takes 0.4 of the time in passes; of 32 blocks as long)."""
